@@ -1,0 +1,24 @@
+"""Numbers that print the same on every CPU."""
+
+import math
+import os
+
+
+def stable(value: float, digits: int, tolerance: float = 1e-5) -> str:
+    """Return `value` with `digits` decimals, for outputs that are compared on other CPUs.
+
+    Trained quantities differ a little between instruction sets and math libraries, by at most
+    `tolerance` for this course's FP32 runs. A value nearer than that to a rounding edge could print
+    another last digit elsewhere. While the lessons are released (COURSE_STRICT=1 is set) such a value
+    raises ValueError, so that the lesson's author prints fewer digits; a learner never sees it.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    scaled = abs(value) * 10**digits
+    distance = abs(scaled - math.floor(scaled) - 0.5) / 10**digits
+    if os.environ.get("COURSE_STRICT") == "1" and distance <= tolerance:
+        raise ValueError(
+            f"{value!r} lies within {tolerance} of a rounding edge at {digits} decimals: "
+            "print fewer digits or a comparison"
+        )
+    return f"{value:.{digits}f}"
