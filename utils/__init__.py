@@ -1,0 +1,1 @@
+"""The course's shared module. Importing it alone stays light: no torch."""

@@ -9,8 +9,8 @@ def stable(value: float, digits: int, tolerance: float = 1e-5) -> str:
 
     Trained quantities differ a little between instruction sets and math libraries, by at most
     `tolerance` for this course's FP32 runs. A value nearer than that to a rounding edge could print
-    another last digit elsewhere. While the lessons are released (COURSE_STRICT=1 is set) such a value
-    raises ValueError, so that the lesson's author prints fewer digits; a learner never sees it.
+    another last digit elsewhere. While the lessons are released (COURSE_STRICT=1 is set) such a
+    value raises ValueError, so that the lesson's author prints fewer digits; learners never see it.
     """
     if not math.isfinite(value):
         return str(value)
