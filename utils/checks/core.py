@@ -6,6 +6,7 @@ cause; it never shows the solution. "Right" says how much was tried.
 """
 
 import copy
+import dis
 import functools
 import math
 import types
@@ -18,7 +19,7 @@ RIGHT, WRONG, NOT_ATTEMPTED = "right", "wrong", "not attempted"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one check: `status` is RIGHT, WRONG or NOT_ATTEMPTED, `text` is what to print."""
+    """The outcome of one check: one of the three statuses above, and the text to print."""
 
     status: str
     text: str
@@ -26,7 +27,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the learner's function: `label` is what the learner reads, `args` what it gets."""
+    """One call of the learner's function: `label` is what is shown, `args` what it is given."""
 
     label: str
     args: tuple
@@ -36,18 +37,18 @@ class Case:
 class Misconception:
     """A plausible wrong answer with the hint that helps whoever wrote it.
 
-    `wrong` is a function of the case's arguments, or a plain value for an exercise that asks for one.
+    `wrong` is a function of the case's arguments; for an exercise that asks for a value, a value.
     """
 
     wrong: Any
     hint: str
 
 
-class NotAttempted(Exception):
+class NotAttempted(Exception):  # noqa: N818 (an answer, not an error)
     """Raised by a check when the exercise cell still holds its blank."""
 
 
-class Wrong(Exception):
+class Wrong(Exception):  # noqa: N818
     """Raised by a check with the text that the learner reads."""
 
 
@@ -94,8 +95,9 @@ def require_attempt(answer: Any) -> None:
         members = [m for m in vars(answer).values() if isinstance(m, types.FunctionType)]
         if not members or any(_is_blank(member) for member in members):
             raise NotAttempted
-    elif isinstance(answer, types.FunctionType) and _is_blank(answer):
-        raise NotAttempted
+    elif isinstance(answer, types.FunctionType):
+        if _is_blank(answer):
+            raise NotAttempted
     elif isinstance(answer, (tuple, list)) and any(part is Ellipsis for part in answer):
         raise NotAttempted
 
@@ -103,8 +105,12 @@ def require_attempt(answer: Any) -> None:
 def _is_blank(function: types.FunctionType) -> bool:
     def does_nothing(): ...
 
+    def operations(code):
+        return [(step.opname, step.argval) for step in dis.get_instructions(code)]
+
     code = function.__code__
-    return code.co_code == does_nothing.__code__.co_code or Ellipsis in code.co_consts
+    blank = operations(code) == operations(does_nothing.__code__)
+    return blank or any(constant is Ellipsis for constant in code.co_consts)
 
 
 def check_function(
@@ -142,7 +148,7 @@ def check_value(
     *,
     tolerance: float = 1e-9,
 ) -> str:
-    """Return the praise if `answer` equals `expected`, else raise `Wrong` without showing `expected`."""
+    """Return the praise if `answer` equals `expected`, else raise `Wrong` without showing it."""
     require_attempt(answer)
     if difference(answer, expected, tolerance) is None:
         return f"It is {describe(expected)}."
@@ -158,7 +164,7 @@ def check_value(
 
 
 def call(answer: Callable, case: Case) -> Any:
-    """Return `answer(*case.args)`; raise `Wrong` if it errs, returns nothing or changes its input."""
+    """Return `answer(*case.args)`; raise `Wrong` if it errs, returns None or changes its input."""
     args = copy.deepcopy(case.args)
     try:
         got = answer(*args)

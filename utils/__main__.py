@@ -1,0 +1,124 @@
+"""The course's command line: `python -m utils COMMAND`."""
+
+import argparse
+import os
+import subprocess
+import sys
+
+from utils.environment import ROOT, SOLUTIONS, THREADS, with_defaults
+
+
+def lab(arguments: list[str]) -> int:
+    """Open JupyterLab on the first lesson; `arguments` go to `jupyter lab`."""
+    from utils.course import check_environment
+
+    for problem in check_environment():
+        print("Note:", problem)
+    print(
+        "JupyterLab listens on this machine only (127.0.0.1) and asks for the token in the address "
+        "below. Press Ctrl-C twice to stop it.",
+        flush=True,
+    )
+    command = [sys.executable, "-m", "jupyterlab", "notebooks/00_start_here.ipynb"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={ROOT}", *arguments]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")  # containers: Jupyter refuses root otherwise
+    try:
+        return subprocess.run(command, cwd=ROOT, env=with_defaults(THREADS)).returncode
+    except KeyboardInterrupt:
+        return 0
+
+
+def release(prefixes: list[str]) -> int:
+    """Release the lessons whose file names start with one of `prefixes`, or all of them."""
+    from utils.release import release_all
+
+    names = [path.name for path in sorted(SOLUTIONS.glob("*.ipynb"))]
+    unknown = [prefix for prefix in prefixes if not any(n.startswith(prefix) for n in names)]
+    if unknown:
+        print(f"No lesson in solutions/ starts with {unknown[0]!r}. There are: {', '.join(names)}")
+        return 2
+    chosen = [name for name in names if not prefixes or name.startswith(tuple(prefixes))]
+    errors = release_all(chosen)
+    for error in errors:
+        print(f"not released: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def check() -> int:
+    """Say whether this environment is the tested one."""
+    from utils.course import check_environment
+
+    problems = check_environment()
+    print("\n".join(problems) or "This environment is the tested one.")
+    return 1 if problems else 0
+
+
+def progress() -> int:
+    """Print how many exercises of each lesson are right, as last saved."""
+    from utils.course import progress as rows
+
+    for lesson, right, total in rows():
+        print(f"{lesson:32} {right:2d} of {total:2d} exercises right")
+    return 0
+
+
+def reset(prefix: str) -> int:
+    """Put back the blank form of one lesson; the learner's copy is kept beside it."""
+    from utils.course import reset as reset_lesson
+
+    try:
+        kept = reset_lesson(prefix)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"Reset. Your copy is kept as {kept.relative_to(ROOT)}.")
+    return 0
+
+
+def constraints() -> int:
+    """Write constraints.txt from this environment: every package at its installed version."""
+    from utils.course import write_pins
+
+    print(f"{write_pins()} versions written to constraints.txt")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m utils", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(function, argument: str | None = None, **options):
+        words = (function.__doc__ or "").partition("\n")[0]
+        sub = commands.add_parser(function.__name__, help=words, description=words)
+        if argument:
+            sub.add_argument(argument, **options)
+
+    command(lab)
+    command(check)
+    command(progress)
+    command(reset, "lesson", help="how the lesson's file name starts, for instance 01")
+    command(release, "lessons", nargs="*", help="how the file names start; all if none is given")
+    command(constraints)
+
+    given, rest = parser.parse_known_args(arguments)
+    if rest and given.command != "lab":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    match given.command:
+        case "lab":
+            return lab(rest)
+        case "reset":
+            return reset(given.lesson)
+        case "release":
+            return release(given.lessons)
+        case "check":
+            return check()
+        case "progress":
+            return progress()
+        case _:
+            return constraints()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
