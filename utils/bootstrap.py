@@ -93,6 +93,15 @@ def venv_python(environment):
     return environment / "bin" / "python"
 
 
+def has_pip(python):
+    """Return whether the interpreter `python` runs and has pip: a set-up cut short may lack it."""
+    try:
+        command = [str(python), "-c", "import pip"]
+        return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
 def explain(output):
     """Return the one sentence for a failed installer whose messages are `output`."""
     text = output.lower()
@@ -171,7 +180,7 @@ def ensure(environment=ROOT / ".venv"):
             f"{free:.1f} GiB are free under {ROOT}."
         )
     same_base = all(stamp.get(key) == wanted[key] for key in ("python", "root"))
-    if not inside.exists() or version_of(str(inside)) is None or (stamp and not same_base):
+    if not has_pip(inside) or (stamp and not same_base):
         print(f"Creating .venv with {python}.", flush=True)
         run([python, "-m", "venv", "--clear", str(environment)], quiet=True)
     print("Installing the course's packages into .venv: a few minutes, once.", flush=True)

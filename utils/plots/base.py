@@ -52,7 +52,8 @@ def show(figure: Figure) -> None:
     if not words:
         raise ValueError("this figure has no description: add one with plots.describe(figure, ...)")
     png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=_DPI)
+    # The words travel inside the PNG too, so that a picture stored in another's place is noticed.
+    figure.savefig(png, format="png", dpi=_DPI, metadata={"Description": words})
     width, height = (round(inches * 90) for inches in figure.get_size_inches())
     display(
         {"image/png": png.getvalue(), "text/plain": words},
