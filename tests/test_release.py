@@ -26,7 +26,7 @@ def without_outputs(notebook):
 
 def test_both_folders_hold_the_same_lessons():
     assert NAMES
-    assert NAMES == sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+    assert sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +70,7 @@ def test_scaffold_lines_stay_without_their_prefix():
     ],
 )
 def test_bad_region_is_refused(body, reason):
-    with pytest.raises(ReleaseError, match="(?i)solution|scaffold") as error:
+    with pytest.raises(ReleaseError, match=r"(?i)solution|scaffold") as error:
         blank_solution(body)
     assert reason in str(error.value)
 

@@ -102,7 +102,7 @@ def test_torch_switch(monkeypatch):
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """A finished environment: its interpreter runs, its stamp fits; set-up commands are recorded."""
+    """A finished environment whose stamp fits; the set-up's commands are recorded, not run."""
     folder = tmp_path / ".venv"
     python = bootstrap.venv_python(folder)
     python.parent.mkdir(parents=True)

@@ -169,18 +169,18 @@ def ensure(environment=ROOT / ".venv"):
     """
     stamp = read_stamp(environment)
     inside = venv_python(environment)
-    if inside.exists() and stamp == fingerprint(ROOT, stamp.get("python", ())):
+    version = version_of(str(inside))
+    if version and stamp == fingerprint(ROOT, version):
         return
     python = choose_python()
-    wanted = fingerprint(ROOT, version_of(python))
     free = shutil.disk_usage(str(ROOT)).free / 1024**3
-    if not inside.exists() and free < NEEDED_GIB:
+    if not stamp and free < NEEDED_GIB:
         raise SetupError(
             f"The disk is nearly full: the course's packages need about {NEEDED_GIB} GiB, and "
             f"{free:.1f} GiB are free under {ROOT}."
         )
-    same_base = all(stamp.get(key) == wanted[key] for key in ("python", "root"))
-    if not has_pip(inside) or (stamp and not same_base):
+    moved = stamp and (stamp.get("root") != str(ROOT) or stamp.get("python") != list(version or ()))
+    if version not in SUPPORTED or moved or not has_pip(inside):
         print(f"Creating .venv with {python}.", flush=True)
         run([python, "-m", "venv", "--clear", str(environment)], quiet=True)
     print("Installing the course's packages into .venv: a few minutes, once.", flush=True)
@@ -188,7 +188,8 @@ def ensure(environment=ROOT / ".venv"):
     settings = environment / "share" / "jupyter" / "lab" / "settings"
     settings.mkdir(parents=True, exist_ok=True)
     (settings / "overrides.json").write_text(json.dumps(LAB_SETTINGS, indent=1), encoding="utf-8")
-    (environment / "course-stamp.json").write_text(json.dumps(wanted), encoding="utf-8")
+    done = fingerprint(ROOT, version_of(str(inside)))
+    (environment / "course-stamp.json").write_text(json.dumps(done), encoding="utf-8")
 
 
 def main():

@@ -26,7 +26,7 @@ def state_shapes(rows: int, columns: int) -> dict[str, list[tuple[str, int, int,
 def three_states(rows: int = 6, columns: int = 8) -> Figure:
     """Return the picture of what AdamW, Adafactor and 8-bit Adam store for one weight matrix.
 
-    One square is one number, and its area is proportional to its bits.
+    One square is one number, and its area is proportional to its bits: a block's area is its bytes.
     """
     colors = {
         "first moment": COLORS["first"],
@@ -42,7 +42,7 @@ def three_states(rows: int = 6, columns: int = 8) -> Figure:
             side = (bits / 32) ** 0.5
             for row in range(height):
                 for column in range(width):
-                    corner = (column + (1 - side) / 2, top - row - 1 + (1 - side) / 2)
+                    corner = (column * side, top - (row + 1) * side)
                     axis.add_patch(
                         Rectangle(corner, side, side, facecolor=colors[state], edgecolor="white")
                     )
@@ -73,24 +73,17 @@ def trade_off(points: Mapping[str, tuple[float, float]]) -> Figure:
     left, right = 3e-4, 20.0
     for size in (0.01, 0.1, 1, 8):
         axis.plot([left, right], [size * 8 / left, size * 8 / right], color="#CCCCCC", zorder=1)
-        axis.annotate(
-            f"{size:g} bytes a parameter",
-            (size * 8 / 4.6, 4.6),
-            rotation=-45,
-            rotation_mode="anchor",
-            fontsize=7,
-            color="#777777",
-            ha="right",
-            va="bottom",
-        )
+        label = f"{size:g} bytes\na parameter"
+        axis.text(size * 8 / 64, 66, label, fontsize=8, color="#666666", ha="center", va="bottom")
     markers = zip(points.items(), ("o", "s", "^", "D", "v"), strict=False)
     palette = [COLORS["first"], COLORS["row"], COLORS["second"], COLORS["column"], COLORS["line"]]
     for (name, (numbers, bits)), marker in markers:
         color = palette["os^Dv".index(marker)]
         axis.scatter(numbers, bits, s=110, marker=marker, color=color, zorder=3)
-        axis.annotate(
-            name, (numbers, bits), xytext=(0, 11), textcoords="offset points", ha="center"
+        label = axis.annotate(
+            name, (numbers, bits), xytext=(0, 12), textcoords="offset points", ha="center"
         )
+        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
     axis.set(
         xscale="log",
         yscale="log",

@@ -1,0 +1,126 @@
+"""Open lessons in JupyterLab in headless Chromium, Run All, take screenshots.
+
+For maintainers, not part of `make test`: needs `pip install playwright` and a Chromium.
+
+    python tests/browser.py SHOTS_FOLDER CHROMIUM LESSON [LESSON ...]
+
+Exits with 1 if a cell shows an error output or a code cell was not executed.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKEN = "browser-check"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_until(condition, seconds: float, what: str):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            result = condition()
+        except OSError:
+            result = None
+        if result:
+            return result
+        time.sleep(0.5)
+    raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
+
+
+def kernel_states(port: int) -> list[str]:
+    address = f"http://127.0.0.1:{port}/api/sessions?token={TOKEN}"
+    with urllib.request.urlopen(address) as answer:
+        return [session["kernel"]["execution_state"] for session in json.load(answer)]
+
+
+def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
+    """Run All on `lesson`; return what went wrong, and leave screenshots of the whole of it."""
+    page.goto(f"http://127.0.0.1:{port}/lab/tree/{lesson}?token={TOKEN}&reset")
+    page.wait_for_selector(".jp-NotebookPanel-toolbar", timeout=120_000)
+    wait_until(lambda: kernel_states(port) == ["idle"], 120, "the kernel's start")
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    time.sleep(2)
+    idle = []
+
+    def settled():
+        idle.append(kernel_states(port) == ["idle"])
+        return idle[-4:] == [True] * 4
+
+    wait_until(settled, 400, "the end of Run All")
+    name = lesson.replace("/", "-").removesuffix(".ipynb")
+    errors, page_number, seen = set(), 0, -1
+    scroller = page.locator(".jp-WindowedPanel-outer").first
+    while True:
+        page.wait_for_timeout(400)
+        page.screenshot(path=str(shots / f"{name}-{page_number:02d}.png"))
+        for text in page.locator(
+            "[data-mime-type='application/vnd.jupyter.error']"
+        ).all_inner_texts():
+            errors.add(text[:300])
+        top = scroller.evaluate("e => { e.scrollTop += e.clientHeight - 80; return e.scrollTop }")
+        if top == seen:
+            break
+        seen, page_number = top, page_number + 1
+    for prompt in page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts():
+        if prompt.strip() in ("[ ]:", "[*]:"):
+            errors.add(f"a code cell shows {prompt.strip()}")
+    return sorted(errors)
+
+
+def main(shots: str, chromium: str, *lessons: str) -> int:
+    folder, port = Path(shots), free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "utils", "lab", "--no-browser", f"--port={port}"]
+    if "COURSE_PYTHON" in os.environ:
+        command[0] = os.environ["COURSE_PYTHON"]
+    command.append(f"--IdentityProvider.token={TOKEN}")
+    server = subprocess.Popen(command, cwd=ROOT)
+    failed = False
+    try:
+        wait_until(lambda: kernel_states(port) == [], 120, "JupyterLab's start")
+        with sync_playwright() as playwright:
+            options = {"executable_path": chromium, "args": ["--no-sandbox", "--disable-gpu"]}
+            browser = playwright.chromium.launch(**options)
+            for lesson in lessons:
+                page = browser.new_page(viewport={"width": 1280, "height": 1000})
+                problems = run_lesson(page, port, lesson, folder)
+                print(lesson, problems or "ran without an error", flush=True)
+                failed = failed or bool(problems)
+                page.close()
+                for session in sessions(port):
+                    delete(port, f"sessions/{session}")
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait(30)
+    return int(failed)
+
+
+def sessions(port: int) -> list[str]:
+    address = f"http://127.0.0.1:{port}/api/sessions?token={TOKEN}"
+    with urllib.request.urlopen(address) as answer:
+        return [session["id"] for session in json.load(answer)]
+
+
+def delete(port: int, what: str) -> None:
+    address = f"http://127.0.0.1:{port}/api/{what}?token={TOKEN}"
+    urllib.request.urlopen(urllib.request.Request(address, method="DELETE"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
