@@ -8,7 +8,6 @@ Exits with 1 if a cell shows an error output or a code cell was not executed.
 """
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -85,9 +84,8 @@ def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
 def main(shots: str, chromium: str, *lessons: str) -> int:
     folder, port = Path(shots), free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "utils", "lab", "--no-browser", f"--port={port}"]
-    if "COURSE_PYTHON" in os.environ:
-        command[0] = os.environ["COURSE_PYTHON"]
+    python = str(ROOT / ".venv" / "bin" / "python")
+    command = [python, "-m", "utils", "lab", "--no-browser", f"--port={port}"]
     command.append(f"--IdentityProvider.token={TOKEN}")
     server = subprocess.Popen(command, cwd=ROOT)
     failed = False

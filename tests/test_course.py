@@ -1,5 +1,6 @@
 """The command line around the lessons: environment check, progress, reset, lab."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -87,21 +88,18 @@ def test_reset_of_no_lesson_names_the_lessons(learner, prefix):
 
 
 def test_lab_listens_on_this_machine_only_and_passes_arguments_on(monkeypatch, capsys):
-    seen = {}
-
-    def run(command, **options):
-        seen.update(options, command=command)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(command_line.subprocess, "run", run)
+    seen = []
+    monkeypatch.setattr("jupyterlab.labapp.main", seen.extend)
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert command_line.main(["lab", "--no-browser", "--port", "8899"]) == 0
-    assert "--ServerApp.ip=127.0.0.1" in seen["command"]
-    assert seen["command"][-3:] != []
-    position = seen["command"].index("--no-browser")
-    assert seen["command"][position : position + 3] == ["--no-browser", "--port", "8899"]
-    assert not any("token" in part for part in seen["command"])  # Jupyter's own token stays on
+    assert seen[:2] == ["notebooks/00_start_here.ipynb", "--ServerApp.ip=127.0.0.1"]
+    position = seen.index("--no-browser")
+    assert seen[position : position + 3] == ["--no-browser", "--port", "8899"]
+    assert not any("token" in part for part in seen)  # Jupyter's own token stays on
     assert "this machine only" in capsys.readouterr().out
-    assert seen["env"]["OMP_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
 def test_the_courses_utils_comes_before_another_package_of_that_name(tmp_path, monkeypatch):

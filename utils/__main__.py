@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import subprocess
 import sys
 
 from utils.environment import ROOT, SOLUTIONS, THREADS, with_defaults
@@ -19,14 +18,16 @@ def lab(arguments: list[str]) -> int:
         "below. Press Ctrl-C twice to stop it.",
         flush=True,
     )
-    command = [sys.executable, "-m", "jupyterlab", "notebooks/00_start_here.ipynb"]
-    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={ROOT}", *arguments]
+    os.chdir(ROOT)
+    os.environ.update(with_defaults(THREADS))  # the kernels inherit it
+    from jupyterlab.labapp import main as run_lab
+
+    command = ["notebooks/00_start_here.ipynb", "--ServerApp.ip=127.0.0.1"]
+    command += [f"--ServerApp.root_dir={ROOT}", *arguments]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # containers: Jupyter refuses root otherwise
-    try:
-        return subprocess.run(command, cwd=ROOT, env=with_defaults(THREADS)).returncode
-    except KeyboardInterrupt:
-        return 0
+    run_lab(command)
+    return 0
 
 
 def release(prefixes: list[str]) -> int:

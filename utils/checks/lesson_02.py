@@ -248,7 +248,7 @@ _MODELS = {
 
 
 def _check_on_models(answer, reference: Callable, misconceptions: Sequence[Misconception]) -> str:
-    """Return the praise if `answer(model)` equals `reference(model)` for a fresh model of each kind.
+    """Return the praise if `answer(model)` equals `reference(model)` for each kind of model.
 
     Misconceptions take a model, too. A model that comes back changed is a wrong answer.
     """
