@@ -95,5 +95,5 @@ def _words_inside(encoded: str) -> str | None:
         image = Image.open(io.BytesIO(base64.b64decode(encoded)), formats=["PNG"])
         image.load()
     except (OSError, ValueError):
-        return None
-    return image.info.get("Description")
+        return None  # no picture at all
+    return image.info.get("Description", "")

@@ -8,7 +8,7 @@ import pytest
 from utils.environment import ROOT, SOLUTIONS
 
 LESSONS = sorted(SOLUTIONS.glob("*.ipynb"))
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?M?(?!\w)")
 _HOUSE_STYLE = {
     "an exclamation mark": re.compile(r"\w!(?!=)"),
     "simply or just": re.compile(r"\b(simply|just)\b", re.IGNORECASE),
@@ -23,8 +23,20 @@ def figures(text: str) -> set[str]:
     return {
         number
         for number in found
-        if len(number.replace(".", "")) >= 3 and not re.fullmatch(r"(19|20)\d\d", number)
+        if len(number.strip("M").replace(".", "")) >= 3 and not re.fullmatch(r"(19|20)\d\d", number)
     }
+
+
+def missing(text: str, there: set[str]) -> list[str]:
+    """Return the figures in `text` that are not in `there`; 65.8M stands for what rounds to it."""
+
+    def stands(figure: str) -> bool:
+        if not figure.endswith("M"):
+            return figure in there
+        decimals = len(figure.partition(".")[2].strip("M"))
+        return any(f"{float(number) / 1e6:.{decimals}f}M" == figure for number in there)
+
+    return sorted(figure for figure in figures(text) if not stands(figure))
 
 
 def computed(notebook) -> set[str]:
@@ -47,21 +59,24 @@ def computed(notebook) -> set[str]:
 def test_every_number_in_prose_stands_in_code_or_output(path):
     notebook = nbformat.read(path, as_version=4)
     there = computed(notebook)
-    missing = {
-        cell.id: sorted(figures(cell.source) - there)
+    found = {
+        cell.id: missing(cell.source, there)
         for cell in notebook.cells
-        if cell.cell_type == "markdown" and figures(cell.source) - there
+        if cell.cell_type == "markdown" and missing(cell.source, there)
     }
-    assert missing == {}
+    assert found == {}
 
 
 def test_a_number_that_nothing_computes_is_noticed():
     cells = [
-        nbformat.v4.new_markdown_cell("It has 65,783,042 parameters and takes 501.9 MiB (2019)."),
+        nbformat.v4.new_markdown_cell(
+            "It has 65.8M, 65,783,042 parameters, takes 501.9 MiB (2019)."
+        ),
         nbformat.v4.new_code_cell("print(65_783_042)"),
     ]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    assert figures(cells[0].source) - computed(notebook) == {"501.9"}
+    assert missing(cells[0].source, computed(notebook)) == ["501.9"]
+    assert missing("a model of 65.9M parameters", computed(notebook)) == ["65.9M"]
 
 
 def words(path):
