@@ -8,7 +8,7 @@ import pytest
 from utils.environment import ROOT, SOLUTIONS
 
 LESSONS = sorted(SOLUTIONS.glob("*.ipynb"))
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?M?(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:M| million)?(?!\w)")
 _HOUSE_STYLE = {
     "an exclamation mark": re.compile(r"\w!(?!=)"),
     "simply or just": re.compile(r"\b(simply|just)\b", re.IGNORECASE),
@@ -23,18 +23,20 @@ def figures(text: str) -> set[str]:
     return {
         number
         for number in found
-        if len(number.strip("M").replace(".", "")) >= 3 and not re.fullmatch(r"(19|20)\d\d", number)
+        if len(number.removesuffix(" million").strip("M").replace(".", "")) >= 3
+        and not re.fullmatch(r"(19|20)\d\d", number)
     }
 
 
 def missing(text: str, there: set[str]) -> list[str]:
-    """Return the figures in `text` that are not in `there`; 65.8M stands for what rounds to it."""
+    """Return the figures in `text` that are not in `there`; 65.8M and 65.8 million stand for what rounds to it."""
 
     def stands(figure: str) -> bool:
-        if not figure.endswith("M"):
+        digits = figure.removesuffix(" million").removesuffix("M")
+        if digits == figure:
             return figure in there
-        decimals = len(figure.partition(".")[2].strip("M"))
-        return any(f"{float(number) / 1e6:.{decimals}f}M" == figure for number in there)
+        decimals = len(digits.partition(".")[2])
+        return any(f"{float(number) / 1e6:.{decimals}f}" == digits for number in there)
 
     return sorted(figure for figure in figures(text) if not stands(figure))
 
@@ -76,7 +78,7 @@ def test_a_number_that_nothing_computes_is_noticed():
     ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     assert missing(cells[0].source, computed(notebook)) == ["501.9"]
-    assert missing("a model of 65.9M parameters", computed(notebook)) == ["65.9M"]
+    assert missing("65.9M, or 65.8 million", computed(notebook)) == ["65.9M"]
 
 
 def words(path):

@@ -82,22 +82,22 @@ def moving_averages(answer) -> str:
 
 @exercise("1.2")
 def steps_to_half(answer) -> str:
-    """Check the prediction: steps until a value's weight in an EMA with beta 0.9 is below half."""
+    """Check the prediction: steps until a value's share of an EMA with beta 0.9 is below half."""
     beta = 0.9
     exact = math.log(0.5) / math.log(beta)
     steps = math.ceil(exact)
     misconceptions = [
         Misconception(
-            10, "that is the time scale 1 / (1 - beta); after it the weight is near a third."
+            10, "that is the time scale 1 / (1 - beta); after it the share is near a third."
         ),
         Misconception(
-            5, "the weight does not fall along a straight line: each step multiplies it by beta."
+            5, "the share does not fall along a straight line: each step multiplies it by beta."
         ),
         Misconception(
             steps - 1, "look at beta to that power: it is still above one half. One more step."
         ),
         Misconception(
-            steps + 1, "one too many: the weight is multiplied once for each newer value."
+            steps + 1, "one too many: the share is multiplied once for each newer value."
         ),
         Misconception(exact, "a number of steps is whole: round it to the side that is asked for."),
     ]
@@ -149,11 +149,11 @@ def corrected_averages(answer) -> str:
         ),
         Misconception(
             _corrected_with(lambda average, beta, step: average * (1 - beta**step)),
-            "you multiplied by the sum of the weights; divide by it, the raw average is too small.",
+            "you multiplied by the sum of the shares; divide by it, the raw average is too small.",
         ),
         Misconception(
             _corrected_with(lambda average, beta, step: average / beta**step),
-            "the divisor is the sum of the weights handed out so far, 1 - beta ** step.",
+            "the divisor is the sum of the shares handed out so far, 1 - beta ** step.",
         ),
         Misconception(
             _corrected_with(lambda average, beta, step: average / (1 - beta * step)),

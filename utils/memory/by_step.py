@@ -53,7 +53,8 @@ def estimate_by_step(
             return OptimizerStateSize(size.bytes, size.elements, size.by_name, (*notes, note))
     raise RuntimeError(
         f"the state of {class_path(type(optimizer))} cannot be predicted by a step: it fails "
-        f"without real memory ({'; '.join(failures)}). Take one real step and use measure_optimizer_state."
+        f"without real memory ({'; '.join(failures)}). Take one real step and use "
+        "measure_optimizer_state."
     )
 
 

@@ -1,4 +1,4 @@
-"""Adafactor from its paper: row and column statistics, clipping, step size, one step, the optimizer.
+"""Adafactor from its paper: decay, clipping, step size, one step, and the optimizer.
 
 Source: Shazeer and Stern 2018, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost",
 Algorithms 1 to 5. The two libraries in use complete the paper differently; `convention` names
@@ -21,71 +21,69 @@ import math
 import torch
 from torch import Tensor
 
-from .base import CheckedOptimizer, new_step_counter, require_number, restore_saved_dtypes
+from .base import CheckedOptimizer, new_step_counter, require_number, require_positive
+from .factoring import factored_second_moment, new_statistics, row_col_update_
 
 CONVENTIONS = ("transformers", "torch")
-DEFAULT_EPS = {"transformers": (1e-30, 1e-3), "torch": (None, 1e-3)}
-REDUCTIONS = {"sum": torch.sum, "mean": torch.mean}
+DEFAULTS = {
+    "lr": None,
+    "eps": None,
+    "clip_threshold": 1.0,
+    "decay_rate": -0.8,
+    "beta1": None,
+    "weight_decay": 0.0,
+    "scale_parameter": True,
+    "relative_step": True,
+    "warmup_init": False,
+}
+HALF = (torch.float16, torch.bfloat16)
 
 
-def _reduction(name: str):
-    if name not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {list(REDUCTIONS)}, got {name!r}")
-    return REDUCTIONS[name]
+def check_adafactor_options(options: dict) -> None:
+    """Return nothing if the options are in range and belong to their convention.
 
-
-def row_col_update_(
-    row: Tensor, col: Tensor, squared: Tensor, beta2: float, reduction: str = "sum"
-) -> None:
-    """Change the row and column statistics in place by one more matrix of squared gradients.
-
-        row <- beta2 * row + (1 - beta2) * (sum of `squared` over its last dimension)
-        col <- beta2 * col + (1 - beta2) * (sum of `squared` over its last but one dimension)
-
-    `squared` (..., n, m), `row` (..., n), `col` (..., m): n + m numbers stand for n * m.
-    `reduction="mean"` keeps means instead of sums, as both libraries do.
-    Raises: ValueError for another reduction, for shapes that do not fit, or beta2 outside [0, 1).
-    Source: Algorithm 4, the lines of R and C.
+    Raises: ValueError that names the option, what was given and what is accepted.
     """
-    reduce = _reduction(reduction)
-    require_number("beta2", beta2, below=1.0)
-    fits = squared.ndim >= 2 and row.shape == squared.shape[:-1]
-    if not (fits and col.shape == squared.shape[:-2] + squared.shape[-1:]):
-        shapes = [tuple(tensor.shape) for tensor in (row, col, squared)]
-        raise ValueError(f"row (..., n), col (..., m) and squared (..., n, m) do not fit: {shapes}")
-    row.lerp_(reduce(squared, -1).to(row.dtype), 1 - beta2)
-    col.lerp_(reduce(squared, -2).to(col.dtype), 1 - beta2)
+    convention, lr = options["convention"], options["lr"]
+    if convention not in CONVENTIONS:
+        raise ValueError(f"convention must be one of {list(CONVENTIONS)}, got {convention!r}")
+    for name in ("scale_parameter", "relative_step", "warmup_init"):
+        if not isinstance(options[name], bool):
+            raise ValueError(f"{name} must be True or False, got {options[name]!r}")
+    if convention == "torch":
+        for name in ("scale_parameter", "relative_step", "warmup_init", "beta1"):
+            if options[name] != DEFAULTS[name]:
+                raise ValueError(
+                    f"{name}={options[name]!r} does not exist in the 'torch' convention, which "
+                    f"always has {name}={DEFAULTS[name]!r}"
+                )
+    elif options["relative_step"] and lr is not None:
+        raise ValueError(
+            f"lr={lr!r} would be ignored with relative_step=True: give lr with relative_step=False,"
+            " or leave lr out"
+        )
+    elif options["warmup_init"] and not options["relative_step"]:
+        raise ValueError("warmup_init=True needs relative_step=True: lr alone sets the step size")
+    if convention == "torch" or not options["relative_step"]:
+        require_number("lr", lr)
+    if options["beta1"] is not None:
+        require_number("beta1", options["beta1"], below=1.0)
+    require_number("weight_decay", options["weight_decay"])
+    require_positive("clip_threshold", options["clip_threshold"])
+    second_moment_decay(1, options["decay_rate"])
+    _resolve_eps(options["eps"], convention, torch.float32)
 
 
-def row_col_update(
-    row: Tensor, col: Tensor, squared: Tensor, beta2: float, reduction: str = "sum"
-) -> tuple[Tensor, Tensor]:
-    """Return the new (row, col) and leave the arguments alone: see `row_col_update_`."""
-    row, col = row.detach().clone(), col.detach().clone()
-    row_col_update_(row, col, squared, beta2, reduction)
-    return row, col
-
-
-def factored_second_moment(
-    row: Tensor, col: Tensor, reduction: str = "sum", floor: float | None = None
-) -> Tensor:
-    """Return the matrix (..., n, m) estimated from row (..., n) and column (..., m) statistics.
-
-        V[i, j] = row[i] * col[j] / sum(row)         reduction="sum"
-        V[i, j] = row[i] * col[j] / mean(row)        reduction="mean"
-
-    Both give the same matrix from the same squared gradients. Its row and column sums are right,
-    and where the true matrix has rank one, so is every element. The divisor is at least `floor`
-    (the smallest normal number if None), so that statistics of zero give a matrix of zeros.
-    Raises: ValueError for another reduction or leading dimensions that differ.
-    Source: Algorithm 4, the line of V.
-    """
-    if row.ndim < 1 or col.ndim < 1 or row.shape[:-1] != col.shape[:-1]:
-        shapes = tuple(row.shape), tuple(col.shape)
-        raise ValueError(f"row (..., n) and col (..., m) do not fit: {shapes[0]} and {shapes[1]}")
-    floor = torch.finfo(row.dtype).tiny if floor is None else floor
-    total = _reduction(reduction)(row, -1, keepdim=True).clamp(min=floor)
-    return (row / total)[..., :, None] * col[..., None, :]
+def _resolve_eps(eps, convention: str, dtype: torch.dtype) -> tuple[float, float]:
+    """Return (eps1, eps2) as numbers; None stands for each convention's own value."""
+    default = torch.finfo(dtype).eps if convention == "torch" else 1e-30
+    eps = (None, 1e-3) if eps is None else eps
+    if not isinstance(eps, (tuple, list)) or len(eps) != 2:
+        raise ValueError(f"eps must be two numbers (eps1, eps2), got {eps!r}")
+    eps1 = default if eps[0] is None else eps[0]
+    require_positive("eps1", eps1)  # zero would divide a zero gradient by zero
+    require_number("eps2", eps[1])
+    return eps1, eps[1]
 
 
 def second_moment_decay(step: int, decay_rate: float = -0.8) -> float:
@@ -135,18 +133,8 @@ def update_clipping(update: Tensor, threshold: float = 1.0) -> Tensor:
     Raises: ValueError unless threshold is a finite number above 0.
     Source: Section 6 and Algorithm 5.
     """
-    _require_positive("threshold", threshold)
+    require_positive("threshold", threshold)
     return update / clipping_divisor(update, threshold)
-
-
-def new_statistics(param: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-    """Return the zeros that a parameter starts with: (row, col), or (full,) below 2 dimensions.
-
-    Only the last two dimensions are factored: (..., n, m) gives row (..., n) and col (..., m).
-    """
-    shape = param.shape
-    shapes = (shape[:-1], shape[:-2] + shape[-1:]) if param.ndim >= 2 else (shape,)
-    return tuple(torch.zeros(s, dtype=dtype or param.dtype, device=param.device) for s in shapes)
 
 
 def _normalized_gradient(grad, statistics, beta2, eps1, convention):
@@ -183,31 +171,31 @@ def adafactor_step_(
     step: int,
     *,
     convention: str,
-    lr: float | None = None,
-    eps: tuple[float | None, float] | None = None,
-    clip_threshold: float = 1.0,
-    decay_rate: float = -0.8,
-    weight_decay: float = 0.0,
-    scale_parameter: bool = True,
-    relative_step: bool = True,
-    warmup_init: bool = False,
-    beta1: float | None = None,
+    lr: float | None,
+    eps: tuple[float | None, float] | None,
+    clip_threshold: float,
+    decay_rate: float,
+    beta1: float | None,
+    weight_decay: float,
+    scale_parameter: bool,
+    relative_step: bool,
+    warmup_init: bool,
     first: Tensor | None = None,
 ) -> None:
     """Change `param`, `statistics` (and `first`) in place by one Adafactor step.
 
-        V      <- estimate from the statistics after adding grad ** 2 with beta2 = 1 - step ** -0.8
-        U      <- grad / sqrt(V), clipped to RMS `clip_threshold`
-        param  <- param - decay * param - step_size * U
+        V     <- estimate from the statistics, after adding grad ** 2 with beta2 = 1 - step ** -0.8
+        U     <- grad / sqrt(V), clipped to the RMS `clip_threshold`
+        param <- (1 - decay) * param - step_size * U
 
-    `statistics` comes from `new_statistics`; `step` counts from 1. Step size, decay and the place
-    of eps = (eps1, eps2) follow `convention`: see the table at the head of this module. With `beta1`
-    the moving average `first` of step_size * U is subtracted instead of its last value.
-    Raises: ValueError for options out of range or foreign to the convention: see
-    `check_adafactor_options`.
+    `statistics` starts as `new_statistics(param)` and `step` counts from 1. `step_size`, `decay` and
+    the place of eps = (eps1, eps2) depend on `convention`: see the table of this module. With
+    `beta1` a moving average of step_size * U, kept in `first`, is subtracted in its place.
+    The options are not checked here: see `check_adafactor_options`.
     """
-    eps1, eps2 = DEFAULT_EPS[convention] if eps is None else eps
-    eps1 = torch.finfo(param.dtype).eps if eps1 is None else eps1
+    if param.numel() == 0:
+        return
+    eps1, eps2 = _resolve_eps(eps, convention, param.dtype)
     scale = parameter_scale(param, eps2) if scale_parameter else 1.0
     if convention == "torch":
         step_size = scale * relative_step_size(step, cap=lr)
@@ -217,7 +205,7 @@ def adafactor_step_(
         decay = weight_decay * step_size
 
     weights = param
-    if param.dtype in (torch.float16, torch.bfloat16):
+    if param.dtype in HALF:
         weights, grad = param.float(), grad.float()
     beta2 = second_moment_decay(step, decay_rate)
     update = _normalized_gradient(grad, statistics, beta2, eps1, convention)
@@ -238,17 +226,110 @@ def adafactor_step(
     statistics: tuple[Tensor, ...],
     step: int,
     *,
+    convention: str,
     first: Tensor | None = None,
     **options,
 ) -> tuple:
-    """Return the new (param, statistics), and `first` as a third where one was given.
+    """Return the new (param, statistics), and `first` as a third where `beta1` is given.
 
-    Formula, options and errors: `adafactor_step_`. No argument is changed.
+    Formula and options: `adafactor_step_`; options left out have the defaults of `Adafactor`, but
+    the "torch" convention needs an `lr`. No argument is changed.
+    Raises: ValueError for unfit shapes and options; TypeError for an unknown option.
     """
-    check_adafactor_options({**DEFAULT_OPTIONS, **options})
-    new_param = param.detach().clone()
-    new_stats = tuple(statistic.detach().clone() for statistic in statistics)
-    new_first = None if first is None else first.detach().clone()
+    options = {**DEFAULTS, **options, "convention": convention}
+    check_adafactor_options(options)
+    shapes = [tuple(statistic.shape) for statistic in statistics]
+    expected = [tuple(statistic.shape) for statistic in new_statistics(param)]
+    if grad.shape != param.shape or shapes != expected:
+        raise ValueError(
+            f"a param of shape {tuple(param.shape)} needs a grad of that shape and statistics "
+            f"{expected}, got {tuple(grad.shape)} and {shapes}"
+        )
+    if (options["beta1"] is None) != (first is None):
+        raise ValueError("beta1 and first belong together: give both or neither")
+    new_param, *new_statistic = (t.detach().clone() for t in (param, *statistics))
+    if first is not None:
+        first = first.detach().clone()
     with torch.no_grad():
-        adafactor_step_(new_param, grad, new_stats, step, first=new_first, **options)
-    return (new_param, new_stats) if first is None else (new_param, new_stats, new_first)
+        adafactor_step_(new_param, grad, new_statistic, step, first=first, **options)
+    result = new_param, tuple(new_statistic)
+    return result if first is None else (*result, first)
+
+
+class Adafactor(CheckedOptimizer):
+    """Adafactor that follows the library named by `convention`, "transformers" or "torch".
+
+    State of each parameter that has had a gradient: `step`, a 0-D float of 4 bytes; for 2 and more
+    dimensions `exp_avg_sq_row` (shape without the last dimension) and `exp_avg_sq_col` (without the
+    last but one), which hold means; below 2 dimensions `exp_avg_sq`; with `beta1` also `exp_avg`.
+    An n by m float32 matrix takes 4 (n + m) + 4 bytes.
+
+    The options are those of `transformers.optimization.Adafactor`, with the same meaning and
+    defaults; the table at the head of the module says what "torch" does instead, and an option it
+    does not have is an error. For `torch.optim.Adafactor`, `clip_threshold` is its d, `decay_rate`
+    its beta2_decay, `lr` defaults to 0.01. `eps` is (eps1, eps2); eps1=None is 1e-30, in the "torch"
+    convention the smallest difference to 1 of the parameter's dtype.
+
+    With `relative_step` there is no lr, and a scheduler that multiplies it fails: give
+    `lr=..., relative_step=False` to use one. A gradient of zero or None leaves a parameter without
+    weight decay where it is; NaN is not caught: see `all_finite`. Empty parameters are left alone.
+    Raises: ValueError for options out of range or foreign to the convention, in any group;
+    TypeError at the step for complex parameters and sparse gradients.
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=None,
+        *,
+        convention,
+        eps=None,
+        clip_threshold=1.0,
+        decay_rate=-0.8,
+        beta1=None,
+        weight_decay=0.0,
+        scale_parameter=True,
+        relative_step=True,
+        warmup_init=False,
+    ):
+        defaults = {
+            "lr": 1e-2 if lr is None and convention == "torch" else lr,
+            "convention": convention,
+            "eps": eps,
+            "clip_threshold": clip_threshold,
+            "decay_rate": decay_rate,
+            "beta1": beta1,
+            "weight_decay": weight_decay,
+            "scale_parameter": scale_parameter,
+            "relative_step": relative_step,
+            "warmup_init": warmup_init,
+        }
+        super().__init__(params, defaults)
+
+    def check_group(self, group: dict) -> None:
+        check_adafactor_options(group)
+
+    def check_gradient(self, param: Tensor) -> None:
+        super().check_gradient(param)
+        if param.is_complex():
+            raise TypeError(f"Adafactor needs real parameters, got {param.dtype}")
+
+    def update(self, param: Tensor, grad: Tensor, state: dict, group: dict) -> None:
+        names = ("exp_avg_sq_row", "exp_avg_sq_col") if param.ndim >= 2 else ("exp_avg_sq",)
+        if not state:
+            widen = group["convention"] == "transformers" and param.dtype in HALF
+            dtype = torch.float32 if widen else param.dtype
+            state["step"] = new_step_counter()
+            state.update(zip(names, new_statistics(param, dtype), strict=True))
+            if group["beta1"] is not None:
+                state["exp_avg"] = torch.zeros_like(param, dtype=dtype)
+        state["step"] += 1
+        statistics = tuple(state[name] for name in names)
+        options = {name: group[name] for name in (*DEFAULTS, "convention")}
+        step = state["step"].item()
+        adafactor_step_(param, grad, statistics, step, first=state.get("exp_avg"), **options)
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Load a saved state as torch does, but keep the dtype in which each tensor was saved."""
+        super().load_state_dict(state_dict)
+        self.restore_saved_tensors(state_dict)

@@ -3,6 +3,7 @@
 import math
 import numbers
 from collections.abc import Iterable
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -20,6 +21,13 @@ def require_number(name: str, value: object, low: float = 0.0, below: float = ma
     if not (number and low <= value < below):  # False for NaN, and for infinity: below <= infinity
         limit = f">= {low:g}" if below == math.inf else f"in [{low:g}, {below:g})"
         raise ValueError(f"{name} must be a finite number {limit}, got {value!r}")
+
+
+def require_positive(name: str, value: object) -> None:
+    """Return nothing if `value` is a finite real number above 0; otherwise raise ValueError."""
+    require_number(name, value)
+    if value == 0:
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
@@ -103,3 +111,17 @@ class CheckedOptimizer(torch.optim.Optimizer):
         for param, group in work:
             self.update(param, param.grad, self.state[param], group)
         return loss
+
+    def restore_saved_tensors(self, state_dict: dict) -> None:
+        """Put copies of the saved state tensors in the place of the ones torch has cast.
+
+        `torch.optim.Optimizer.load_state_dict` casts every state to its parameter's dtype. States
+        kept wider or narrower than the parameter on purpose call this after it.
+        """
+        saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        params = chain.from_iterable(group["params"] for group in self.param_groups)
+        for saved_id, param in zip(saved_ids, params, strict=True):
+            for key, value in state_dict["state"].get(saved_id, {}).items():
+                if isinstance(value, Tensor):
+                    device = value.device if key == "step" else param.device
+                    self.state[param][key] = value.to(device, copy=True)

@@ -24,10 +24,12 @@ _BOXES = {
     "weight": Box(_FORWARD, 0, 2, "weight", "$w$", "parameter", "weight"),
     "loss": Box(_FORWARD, 1, 2, "forward pass", "loss", "parameter", "loss"),
     "gradient": Box(_GRADIENT, 2, 2, "gradient", "$g$", "gradient", "gradient"),
-    "first": Box(_FIRST, 3, 3, "EMA of $g$", "$m$", "first", "EMA of g", kept=True),
-    "second": Box(_SECOND, 3, 1, "EMA of $g^2$", "$v$", "second", "EMA of g squared", kept=True),
-    "first_corrected": Box(_CORRECTION, 4, 3, "corrected", _M_HAT, "first", "first corrected"),
-    "second_corrected": Box(_CORRECTION, 4, 1, "corrected", _V_HAT, "second", "second corrected"),
+    "first": Box(_FIRST, 3, 3, "EMA of $g$", "$m$", "first", "m (EMA of g)", kept=True),
+    "second": Box(
+        _SECOND, 3, 1, "EMA of $g^2$", "$v$", "second", "v (EMA of g squared)", kept=True
+    ),
+    "first_corrected": Box(_CORRECTION, 4, 3, "corrected", _M_HAT, "first", "corrected m"),
+    "second_corrected": Box(_CORRECTION, 4, 1, "corrected", _V_HAT, "second", "corrected v"),
     "move": Box(_UPDATE, 5, 2, _MOVE, "", "line", "update", signed=True),
     "decayed": Box(_DECAY, 3, 0, _SHRINK, "", "row", "decayed weight"),
     "new_weight": Box(_UPDATE, 6, 2, "new weight", "$w$", "parameter", "new weight"),
@@ -65,34 +67,28 @@ def adamw_steps(upto: str, values: Mapping[str, float] | None = None) -> Figure:
     return figure
 
 
-def ema_weights(weights: Mapping[float, Sequence[float]]) -> Figure:
-    """Return the picture of how much an EMA gives to each value of the past, one panel a beta.
+def ema_shares(shares: Mapping[float, Sequence[float]]) -> Figure:
+    """Return the picture of how much of an EMA each value of the past has, one panel a beta.
 
-    `weights` maps a beta to the weights of the newest value (age 0), the one before it (age 1) and
+    `shares` maps a beta to the share of the newest value (age 0), of the one before it (age 1) and
     so on. The dark bars are the newest 1 / (1 - beta) values, the average's time scale.
-    Raises ValueError if a time scale is longer than its list of weights.
+    Raises ValueError if a time scale is longer than its list of shares.
     """
-    figure, axes = new_figure(
-        7.5, 1.9 * len(weights), rows=len(weights), sharex=True, squeeze=False
-    )
+    figure, axes = new_figure(7.5, 1.9 * len(shares), rows=len(shares), sharex=True, squeeze=False)
     words = []
-    for axis, (beta, shares) in zip(axes[:, 0], weights.items(), strict=True):
+    for axis, (beta, bars) in zip(axes[:, 0], shares.items(), strict=True):
         scale = round(1 / (1 - beta))
-        if scale > len(shares):
-            raise ValueError(f"beta {beta} looks back {scale} values; {len(shares)} weights given")
-        colors = [COLORS["line"]] * scale + ["#BBD3E6"] * (len(shares) - scale)
-        axis.bar(range(len(shares)), shares, color=colors, width=0.8)
-        recent = sum(shares[:scale])
-        axis.text(
-            len(shares) - 0.5,
-            0.75 * max(shares),
-            f"beta = {beta:g}: the newest {scale} values (dark)\nhave {recent:.2f} of the weight",
-            ha="right",
-        )
-        axis.set(ylabel="weight", xlim=(-0.7, len(shares) - 0.3))
+        if scale > len(bars):
+            raise ValueError(f"beta {beta} looks back {scale} values; {len(bars)} shares given")
+        colors = [COLORS["line"]] * scale + ["#BBD3E6"] * (len(bars) - scale)
+        axis.bar(range(len(bars)), bars, color=colors, width=0.8)
+        recent = sum(bars[:scale])
+        note = f"beta = {beta:g}: the newest {scale} values (dark)\nhold {recent:.2f} of the whole"
+        axis.text(len(bars) - 0.5, 0.75 * max(bars), note, ha="right")
+        axis.set(ylabel="share", xlim=(-0.7, len(bars) - 0.3))
         words.append(
-            f"with beta {beta:g} the newest value has weight {shares[0]:.3g}, each older one "
-            f"{beta:g} times the weight of the next, and the newest {scale} together {recent:.2f}"
+            f"with beta {beta:g} the newest value has a share of {bars[0]:.3g}, each older one "
+            f"{beta:g} times the share of the next, and the newest {scale} together {recent:.2f}"
         )
     axes[-1, 0].set_xlabel("age of a value, in steps (0 is the newest)")
     return describe(figure, f"{'; '.join(words)}.")
