@@ -8,7 +8,7 @@ import pytest
 from utils.environment import ROOT, SOLUTIONS
 
 LESSONS = sorted(SOLUTIONS.glob("*.ipynb"))
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:M| million)?(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:M|[ -]million)?(?!\w)")
 _HOUSE_STYLE = {
     "an exclamation mark": re.compile(r"\w!(?!=)"),
     "simply or just": re.compile(r"\b(simply|just)\b", re.IGNORECASE),
@@ -23,16 +23,20 @@ def figures(text: str) -> set[str]:
     return {
         number
         for number in found
-        if len(number.removesuffix(" million").strip("M").replace(".", "")) >= 3
+        if len(number.replace("-million", "").removesuffix(" million").strip("M").replace(".", ""))
+        >= 3
         and not re.fullmatch(r"(19|20)\d\d", number)
     }
 
 
 def missing(text: str, there: set[str]) -> list[str]:
-    """Return the figures in `text` that are not in `there`; 65.8M and 65.8 million stand for what rounds to it."""
+    """Return the figures in `text` that are not in `there`.
+
+    65.8M and 65.8 million stand for any number there that rounds to them.
+    """
 
     def stands(figure: str) -> bool:
-        digits = figure.removesuffix(" million").removesuffix("M")
+        digits = figure.replace("-million", "").removesuffix(" million").removesuffix("M")
         if digits == figure:
             return figure in there
         decimals = len(digits.partition(".")[2])

@@ -62,7 +62,9 @@ def adamw_steps(upto: str, values: Mapping[str, float] | None = None) -> Figure:
         color = COLORS["row"]
     (left, lane), (right, _) = _BOXES["weight"].middle, _BOXES["new_weight"].middle
     edge, floor = lane - BOX_HEIGHT / 2, _BOXES["decayed"].middle[1]
-    axis.plot([left, left, right], [edge, floor, floor], color=color, lw=1.0, zorder=1)
+    axis.plot(
+        [left, left, right], [edge, floor, floor], color=color, lw=1.0, zorder=1, gid="way round"
+    )
     arrow(axis, (right, floor), (right, edge), color)
     return figure
 

@@ -60,10 +60,10 @@ def flow(
     figure, axis = new_figure(*size)
     for name, box in boxes.items():
         _draw_box(axis, name, box, name in reached, values.get(name))
+    starts = [start for start, _ in arrows]
     for start, end in arrows:
-        (x0, y0), (x1, y1) = boxes[start].middle, boxes[end].middle
         color = COLORS["ink"] if start in reached and end in reached else GHOST
-        arrow(axis, (x0 + BOX_WIDTH / 2, y0), (x1 - BOX_WIDTH / 2, y1), color)
+        _connect(axis, boxes[start].middle, boxes[end].middle, starts.count(start) > 1, color)
     columns = [box.middle[0] for box in boxes.values()]
     lanes = [box.middle[1] for box in boxes.values()]
     axis.set(xlim=(min(columns) - 0.66, max(columns) + 0.66))
@@ -82,6 +82,23 @@ def arrow(axis, start: tuple[float, float], end: tuple[float, float], color: str
     """Draw an arrow from `start` to `end`."""
     style = {"arrowstyle": "-|>", "color": color, "lw": 1.0, "shrinkA": 0, "shrinkB": 1}
     axis.annotate("", end, start, arrowprops=style, zorder=1)
+
+
+def _connect(axis, start, end, branches: bool, color: str) -> None:
+    """Draw an arrow between boxes: straight within a lane, else with one corner.
+
+    Where ways branch, they leave upwards or downwards; where they meet, they arrive so.
+    """
+    (x0, y0), (x1, y1) = start, end
+    side = 0 if y0 == y1 else BOX_HEIGHT / 2 * (1 if y1 > y0 else -1)
+    if not side:
+        arrow(axis, (x0 + BOX_WIDTH / 2, y0), (x1 - BOX_WIDTH / 2, y1), color)
+    elif branches:
+        axis.plot([x0, x0], [y0 + side, y1], color=color, lw=1.0, zorder=1)
+        arrow(axis, (x0, y1), (x1 - BOX_WIDTH / 2, y1), color)
+    else:
+        axis.plot([x0 + BOX_WIDTH / 2, x1], [y0, y0], color=color, lw=1.0, zorder=1)
+        arrow(axis, (x1, y0), (x1, y1 - side), color)
 
 
 def _draw_box(axis, name: str, box: Box, reached: bool, value: float | None) -> None:
