@@ -1,5 +1,6 @@
-"""Optimizer memory on small tensors: counting, measuring, predicting, and every way to ask wrongly."""
+"""Optimizer memory on small tensors: counting, measuring, predicting, and asking wrongly."""
 
+import itertools
 import warnings
 
 import pytest
@@ -83,7 +84,7 @@ def parameter(*shape, dtype=torch.float32):
 
 
 def linears(*widths):
-    return nn.Sequential(*(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    return nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(widths)))
 
 
 # Counting as the lessons do
