@@ -136,7 +136,7 @@ def check_function(
         if problem is None:
             continue
         lines = [f"Case: {case.label}", problem]
-        lines += _likely_cause(got, case, misconceptions, tolerance)
+        lines += _likely_cause(answer, case, cases, misconceptions, tolerance)
         raise Wrong("\n".join(lines))
     return f"{len(cases)} cases pass."
 
@@ -276,12 +276,25 @@ def _close(got: Any, expected: Any, tolerance: float, floor: float = 0.0) -> boo
     return got == expected
 
 
-def _likely_cause(got, case: Case, misconceptions: Sequence[Misconception], tolerance) -> list[str]:
-    for misconception in misconceptions:
+def _likely_cause(
+    answer: Callable,
+    failed: Case,
+    cases: Sequence[Case],
+    misconceptions: Sequence[Misconception],
+    tolerance: float,
+) -> list[str]:
+    """Return the hint of the misconception that explains the failed case and most of the others."""
+
+    def agrees(misconception: Misconception, case: Case) -> bool:
         try:
+            got = answer(*copy.deepcopy(case.args))
             wrong = misconception.wrong(*copy.deepcopy(case.args))
-        except (ArithmeticError, ValueError):
-            continue  # this mistake cannot be made on this case
-        if difference(got, wrong, tolerance) is None:
-            return [f"Likely cause: {misconception.hint}"]
-    return []
+        except Exception:
+            return False  # the answer, or this mistake, does not work on this case
+        return difference(got, wrong, tolerance) is None
+
+    likely = [m for m in misconceptions if agrees(m, failed)]
+    if not likely:
+        return []
+    best = max(likely, key=lambda m: sum(agrees(m, case) for case in cases))
+    return [f"Likely cause: {best.hint}"]
