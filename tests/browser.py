@@ -8,6 +8,7 @@ Exits with 1 if a cell shows an error output or a code cell was not executed.
 """
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -62,23 +63,20 @@ def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
 
     wait_until(settled, 400, "the end of Run All")
     name = lesson.replace("/", "-").removesuffix(".ipynb")
-    errors, page_number, seen = set(), 0, -1
-    scroller = page.locator(".jp-WindowedPanel-outer").first
-    while True:
-        page.wait_for_timeout(400)
-        page.screenshot(path=str(shots / f"{name}-{page_number:02d}.png"))
-        for text in page.locator(
-            "[data-mime-type='application/vnd.jupyter.error']"
-        ).all_inner_texts():
-            errors.add(text[:300])
-        top = scroller.evaluate("e => { e.scrollTop += e.clientHeight - 80; return e.scrollTop }")
-        if top == seen:
-            break
-        seen, page_number = top, page_number + 1
-    for prompt in page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts():
-        if prompt.strip() in ("[ ]:", "[*]:"):
-            errors.add(f"a code cell shows {prompt.strip()}")
-    return sorted(errors)
+    panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)").first
+    cells = json.loads((ROOT / lesson).read_text(encoding="utf-8"))["cells"]
+    wanted = [f"[{n}]:" for n in range(1, 1 + sum(c["cell_type"] == "code" for c in cells))]
+    prompts = panel.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
+    found = [prompt.strip() for prompt in prompts]
+    problems = [] if found == wanted else [f"{len(wanted)} code cells, their prompts: {found}"]
+    errors = panel.locator("[data-mime-type='application/vnd.jupyter.error']")
+    problems += [text[:300] for text in errors.all_inner_texts()]
+    everything = panel.locator(".jp-Cell").all()
+    for number, cell in enumerate(everything[::4]):
+        cell.scroll_into_view_if_needed()
+        page.wait_for_timeout(200)
+        page.screenshot(path=str(shots / f"{name}-{number:02d}.png"))
+    return problems
 
 
 def main(shots: str, chromium: str, *lessons: str) -> int:
@@ -87,7 +85,13 @@ def main(shots: str, chromium: str, *lessons: str) -> int:
     python = str(ROOT / ".venv" / "bin" / "python")
     command = [python, "-m", "utils", "lab", "--no-browser", f"--port={port}"]
     command.append(f"--IdentityProvider.token={TOKEN}")
-    server = subprocess.Popen(command, cwd=ROOT)
+    # Every cell in the page, not only those in view: what is not there cannot be checked.
+    settings = folder / "settings"
+    tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    tracker.parent.mkdir(parents=True, exist_ok=True)
+    tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")
+    environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(settings.resolve())}
+    server = subprocess.Popen(command, cwd=ROOT, env=environment)
     failed = False
     try:
         wait_until(lambda: kernel_states(port) == [], 120, "JupyterLab's start")
