@@ -1,6 +1,7 @@
 """What every picture shares: colours, a new figure, its description, its display."""
 
 import io
+import textwrap
 
 from IPython.display import display
 from matplotlib.figure import Figure
@@ -60,4 +61,4 @@ def show(figure: Figure) -> None:
         metadata={"image/png": {"width": width, "height": height, "alt": words}},
         raw=True,
     )
-    print("In words:", words)
+    print(textwrap.fill(f"In words: {words}", 92))
