@@ -23,13 +23,19 @@ def estimate_by_step(
     The optimizer's own `step` runs on a copy of the optimizer whose parameters and gradients are
     on the meta device, then, if that fails, on fake tensors. Neither has memory, and the optimizer
     itself is left as it is. This works for optimizers nobody wrote a formula for. It fails where a
-    step needs values: on the meta device for torch's fused kernels and Adafactor, in both ways for
-    bitsandbytes, and for a step that needs a closure. Raises RuntimeError that names both
+    step needs values: on the meta device for torch's fused kernels and Adafactor, in both ways for a
+    step that needs a closure; optimizers of bitsandbytes are refused at once. Raises RuntimeError that names both
     failures; ValueError if the optimizer holds state already, wraps another optimizer, or has
     sharded parameters.
     """
     optimizer = unwrap(optimizer)
     check_fresh(optimizer)
+    if any(base.__module__.startswith("bitsandbytes.") for base in type(optimizer).__mro__):
+        # On the meta device some of its kernels pass without doing what they do on real memory.
+        raise RuntimeError(
+            f"the state of {class_path(type(optimizer))} cannot be predicted by a step: the kernels "
+            "of bitsandbytes need real memory. Take one real step and use measure_optimizer_state."
+        )
     if inner := _inner_optimizer(optimizer):
         raise ValueError(
             f"{class_path(type(optimizer))} wraps another optimizer in .{inner}: pass that one"
