@@ -111,6 +111,7 @@ def explain(output):
             "Free some space and run the command again."
         )
     network = (
+        "(from versions: none)",  # an index that cannot be reached has no versions of anything
         "name resolution",
         "newconnectionerror",
         "failed to establish a new connection",

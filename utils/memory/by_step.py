@@ -23,10 +23,10 @@ def estimate_by_step(
     The optimizer's own `step` runs on a copy of the optimizer whose parameters and gradients are
     on the meta device, then, if that fails, on fake tensors. Neither has memory, and the optimizer
     itself is left as it is. This works for optimizers nobody wrote a formula for. It fails where a
-    step needs values: on the meta device for torch's fused kernels and Adafactor, in both ways for a
-    step that needs a closure; optimizers of bitsandbytes are refused at once. Raises RuntimeError that names both
-    failures; ValueError if the optimizer holds state already, wraps another optimizer, or has
-    sharded parameters.
+    step needs values: on the meta device for torch's fused kernels and Adafactor, in both ways for
+    a step that needs a closure; optimizers of bitsandbytes are refused at once. Raises
+    RuntimeError that names both failures; ValueError if the optimizer holds state already, wraps
+    another optimizer, or has sharded parameters.
     """
     optimizer = unwrap(optimizer)
     check_fresh(optimizer)
@@ -49,9 +49,11 @@ def estimate_by_step(
         mode = nullcontext() if kind == "meta" else FakeTensorMode(allow_non_fake_inputs=True)
         try:
             with mode:
-                clone = _empty_copy(optimizer, stepped, kind)
+                empty = dict(_empty_parameters(optimizer, stepped, kind))
+            clone = _empty_copy(optimizer, empty)
+            with mode:
                 clone.step()
-                size = measure_optimizer_state(clone)
+            size = measure_optimizer_state(clone)
         except Exception as error:
             failures.append(f"{kind} tensors: {type(error).__name__}: {_first_line(error)}")
         else:
@@ -81,11 +83,10 @@ def _inner_optimizer(optimizer) -> str | None:
     return None
 
 
-def _empty_copy(optimizer, stepped: set[int], kind: str) -> torch.optim.Optimizer:
+def _empty_copy(optimizer, empty: dict[int, torch.Tensor]) -> torch.optim.Optimizer:
     """Return a copy that refers to empty parameters wherever the optimizer refers to real ones."""
     clone = object.__new__(type(optimizer))
-    memo = {id(optimizer): clone, id(optimizer.state): defaultdict(dict)}
-    memo |= dict(_empty_parameters(optimizer, stepped, kind))
+    memo = {id(optimizer): clone, id(optimizer.state): defaultdict(dict), **empty}
     # Schedulers put a wrapper of the real step on the instance; hooks may reach for real tensors.
     attributes = {k: v for k, v in vars(optimizer).items() if k != "step" and k not in HOOKS}
     clone.__dict__.update(copy.deepcopy(attributes, memo))
