@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from utils import bootstrap
 from utils.course import installed_version, normalise, read_pins
@@ -166,3 +168,23 @@ def test_importing_utils_loads_no_torch_and_is_quick():
     loaded, modules = done.stdout.split()
     assert loaded == "False"
     assert int(modules) < 120  # a bare interpreter has about 50
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+def test_every_pin_can_be_installed_on_the_first_release_of_each_python(python):
+    # Debian 12 ships Python 3.11.2: a pin that needs 3.11.5 shuts its users out.
+    pins = read_pins()
+    refused = [
+        distribution.name
+        for distribution in metadata.distributions()
+        if normalise(distribution.name) in pins
+        and not SpecifierSet(distribution.metadata.get("Requires-Python", "")).contains(python)
+    ]
+    assert refused == []
+
+
+def test_every_pin_is_what_is_installed():
+    found = {name: installed_version(name) for name in read_pins()}
+    assert {name: version for name, version in found.items() if version} == {
+        name: version for name, version in read_pins().items() if found[name]
+    }
