@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 RIGHT, WRONG, NOT_ATTEMPTED = "right", "wrong", "not attempted"
+_NO_VALUE = object()
 
 
 @dataclass(frozen=True)
@@ -120,25 +121,66 @@ def check_function(
     misconceptions: Sequence[Misconception] = (),
     *,
     tolerance: float = 1e-6,
+    error_hints: Mapping[str, str] | None = None,
+    hint_fits_every_case: bool = False,
 ) -> str:
     """Return the praise if `answer` equals `reference` on every case, else raise `Wrong`.
 
     The answer gets its own copy of the arguments and must leave them unchanged. Values are compared
-    by `differences`: same structure and shape, numbers within the relative `tolerance`.
+    by `difference`: same structure and shape, numbers within the relative `tolerance`.
+    `error_hints` maps a fragment of an error's text to the hint for it. With `hint_fits_every_case`
+    a misconception is named only if it gives the answer's value on all cases: with few possible
+    values, such as True and False, wrong ideas agree by chance.
     """
     require_attempt(answer)
     if not callable(answer):
         raise Wrong(f"A function is expected here; this is {describe(answer)}.")
     for case in cases:
-        got = call(answer, case)
-        expected = reference(*copy.deepcopy(case.args))
-        problem = difference(got, expected, tolerance)
-        if problem is None:
-            continue
-        lines = [f"Case: {case.label}", problem]
-        lines += _likely_cause(answer, case, cases, misconceptions, tolerance)
-        raise Wrong("\n".join(lines))
+        try:
+            got = call(answer, case)
+        except Wrong as wrong:
+            hints = [hint for part, hint in (error_hints or {}).items() if part in str(wrong)]
+            raise Wrong("\n".join([str(wrong), *_cause(hints)])) from None
+        problem = difference(got, reference(*copy.deepcopy(case.args)), tolerance)
+        if problem is not None:
+            fits = _fits(answer, cases, misconceptions, tolerance)
+            failed = cases.index(case)
+            likely = [m for m in fits if fits[m][failed]]
+            if hint_fits_every_case:
+                likely = [m for m in likely if all(fits[m])]
+            best = sorted(likely, key=lambda m: -sum(fits[m]))[:1]
+            raise Wrong(
+                "\n".join([f"Case: {case.label}", problem, *_cause([m.hint for m in best])])
+            )
     return f"{len(cases)} cases pass."
+
+
+def _cause(hints: Sequence[str]) -> list[str]:
+    return [f"Likely cause: {hint}" for hint in hints[:1]]
+
+
+def _fits(answer, cases, misconceptions, tolerance) -> dict[Misconception, list[bool]]:
+    """Return, for each misconception, on which of the cases it gives what `answer` gives."""
+
+    def attempt(function, case):
+        try:
+            return function(*copy.deepcopy(case.args))
+        except Exception:
+            return _NO_VALUE  # it does not work on this case
+
+    given = [attempt(answer, case) for case in cases]
+
+    def agrees(got, wrong) -> bool:
+        both = got is not _NO_VALUE and wrong is not _NO_VALUE
+        return both and difference(got, wrong, tolerance) is None
+
+    return {
+        misconception: [
+            agrees(got, attempt(misconception.wrong, case))
+            for got, case in zip(given, cases, strict=True)
+        ]
+        for misconception in misconceptions
+    }
 
 
 def check_value(
@@ -156,11 +198,8 @@ def check_value(
     shape_problem = _structure_problem(answer, expected)
     if shape_problem:
         lines.append(shape_problem)
-    for misconception in misconceptions:
-        if difference(answer, misconception.wrong, tolerance) is None:
-            lines.append(f"Likely cause: {misconception.hint}")
-            break
-    raise Wrong("\n".join(lines))
+    fitting = [m.hint for m in misconceptions if difference(answer, m.wrong, tolerance) is None]
+    raise Wrong("\n".join([*lines, *_cause(fitting)]))
 
 
 def call(answer: Callable, case: Case) -> Any:
@@ -255,6 +294,11 @@ def _structure_problem(got: Any, expected: Any) -> str | None:
         return (
             None if _is_number(scalar) else f"A number is expected; this is {type(got).__name__}."
         )
+    if isinstance(expected, bool):
+        truth = got.item() if _is_tensor(got) and got.ndim == 0 else got
+        if not isinstance(truth, bool):
+            return f"True or False is expected; yours: {describe(got)}."
+        return None
     return None if type(got) is type(expected) else f"{type(expected).__name__} is expected."
 
 
@@ -273,28 +317,4 @@ def _close(got: Any, expected: Any, tolerance: float, floor: float = 0.0) -> boo
         if math.isnan(expected) or math.isnan(number):
             return math.isnan(expected) and math.isnan(number)
         return math.isclose(number, expected, rel_tol=tolerance, abs_tol=floor)
-    return got == expected
-
-
-def _likely_cause(
-    answer: Callable,
-    failed: Case,
-    cases: Sequence[Case],
-    misconceptions: Sequence[Misconception],
-    tolerance: float,
-) -> list[str]:
-    """Return the hint of the misconception that explains the failed case and most of the others."""
-
-    def agrees(misconception: Misconception, case: Case) -> bool:
-        try:
-            got = answer(*copy.deepcopy(case.args))
-            wrong = misconception.wrong(*copy.deepcopy(case.args))
-        except Exception:
-            return False  # the answer, or this mistake, does not work on this case
-        return difference(got, wrong, tolerance) is None
-
-    likely = [m for m in misconceptions if agrees(m, failed)]
-    if not likely:
-        return []
-    best = max(likely, key=lambda m: sum(agrees(m, case) for case in cases))
-    return [f"Likely cause: {best.hint}"]
+    return bool(got == expected)

@@ -6,7 +6,7 @@ Those of the whole step (1.5 to 1.7) stand in `one_step`.
 import math
 
 from utils.checks.core import Case, Misconception, check_function, check_value, exercise
-from utils.checks.one_step import adamw_step, counting_from_one, step_is_safe, two_decays
+from utils.checks.one_step import COUNTED_FROM_ZERO, adamw_step, step_is_safe, two_decays
 from utils.optimizers import adamw as course
 
 __all__ = [
@@ -167,7 +167,7 @@ def corrected_averages(answer) -> str:
             _from_first, "start at zero and divide; starting at the first value differs."
         ),
     ]
-    return counting_from_one(answer, _corrected, cases, misconceptions)
+    return check_function(answer, _corrected, cases, misconceptions, error_hints=COUNTED_FROM_ZERO)
 
 
 def _direction(gradients, beta1, beta2):
@@ -236,4 +236,4 @@ def update_direction(answer) -> str:
             "the numerator is the average of the gradients, not the last gradient.",
         ),
     ]
-    return counting_from_one(answer, _direction, cases, misconceptions)
+    return check_function(answer, _direction, cases, misconceptions, error_hints=COUNTED_FROM_ZERO)

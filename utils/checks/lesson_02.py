@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from utils import memory
 from utils.checks.core import (
     Case,
     Misconception,
@@ -15,8 +16,7 @@ from utils.checks.core import (
     exercise,
     require_attempt,
 )
-
-MIB = 1024**2
+from utils.memory import MIB
 
 
 @exercise("2.1")
@@ -118,14 +118,9 @@ def _sizes(optimizer_state):
     return [(tensor.numel(), tensor.element_size()) for tensor in tensors]
 
 
-def _size(optimizer_state):
-    sizes = _sizes(optimizer_state)
-    return sum(n * s for n, s in sizes) / MIB, sum(n for n, _ in sizes)
-
-
 def _size_of(keep: Callable) -> Callable:
     """Return a counting function that keeps the (name, value) pairs for which `keep` is true."""
-    return lambda states: _size(
+    return lambda states: memory.compute_optimizer_size(
         [{name: value for name, value in state.items() if keep(name, value)} for state in states]
     )
 
@@ -156,14 +151,17 @@ def compute_optimizer_size(answer) -> str:
     ]
 
     def with_unit(unit):
-        return lambda states: (_size(states)[0] * MIB / unit, _size(states)[1])
+        return lambda states: (
+            memory.compute_optimizer_size(states)[0] * MIB / unit,
+            memory.compute_optimizer_size(states)[1],
+        )
 
     def four_bytes(states):
-        return sum(n * 4 for n, _ in _sizes(states)) / MIB, _size(states)[1]
+        return sum(n * 4 for n, _ in _sizes(states)) / MIB, memory.compute_optimizer_size(states)[1]
 
     misconceptions = [
         Misconception(
-            lambda states: _size(states)[::-1],
+            lambda states: memory.compute_optimizer_size(states)[::-1],
             "the two values are in the wrong order: size first, then elements.",
         ),
         Misconception(with_unit(1), "the size is in bytes; it should be in MiB."),
@@ -192,23 +190,28 @@ def compute_optimizer_size(answer) -> str:
             "you counted one moment; go through every value of each dictionary.",
         ),
         Misconception(
-            lambda states: _size(states[:1]),
+            lambda states: memory.compute_optimizer_size(states[:1]),
             "you counted the first parameter only. Is the return inside the loop?",
         ),
         Misconception(
-            lambda states: _size(states[-1:]),
+            lambda states: memory.compute_optimizer_size(states[-1:]),
             "you counted the last parameter only. Is the total set to 0 inside the loop?",
         ),
         Misconception(
-            lambda states: (_size(states)[0], len(_sizes(states))),
+            lambda states: (memory.compute_optimizer_size(states)[0], len(_sizes(states))),
             "you counted tensors; the second value is the number of elements in them.",
         ),
         Misconception(
-            lambda states: (sum(s for _, s in _sizes(states)) / MIB, _size(states)[1]),
+            lambda states: (
+                sum(s for _, s in _sizes(states)) / MIB,
+                memory.compute_optimizer_size(states)[1],
+            ),
             "you added the size of one element of each tensor: multiply by how many it has.",
         ),
     ]
-    return check_function(answer, _size, cases, misconceptions, tolerance=1e-9)
+    return check_function(
+        answer, memory.compute_optimizer_size, cases, misconceptions, tolerance=1e-9
+    )
 
 
 class TiedModel(nn.Module):

@@ -5,28 +5,16 @@ import torch
 from utils.checks.core import (
     Case,
     Misconception,
-    Wrong,
-    call,
     check_function,
     check_value,
-    describe,
     exercise,
-    require_attempt,
 )
 from utils.optimizers import adamw as course
 
-
-def counting_from_one(answer, reference, cases, misconceptions) -> str:
-    """Return `check_function`'s praise; explain the division by zero of a step counted from 0."""
-    try:
-        return check_function(answer, reference, cases, misconceptions)
-    except Wrong as wrong:
-        if "ZeroDivisionError" not in str(wrong):
-            raise
-        raise Wrong(
-            f"{wrong}\nLikely cause: your steps count from 0, where 1 - beta ** step is 0. "
-            "After the first value the step is 1."
-        ) from None
+COUNTED_FROM_ZERO = {
+    "ZeroDivisionError": "your steps count from 0, where 1 - beta ** step is 0. "
+    "After the first value the step is 1."
+}
 
 
 def _one_step(
@@ -188,7 +176,9 @@ def _step_cases() -> list[Case]:
 @exercise("1.5")
 def adamw_step(answer) -> str:
     """Check `adamw_step(weight, gradient, first, second, step, lr, ...)`: one whole step."""
-    return counting_from_one(answer, _one_step, _step_cases(), STEP_MISCONCEPTIONS)
+    return check_function(
+        answer, _one_step, _step_cases(), STEP_MISCONCEPTIONS, error_hints=COUNTED_FROM_ZERO
+    )
 
 
 @exercise("1.6")
@@ -240,7 +230,6 @@ def two_decays(answer) -> str:
 @exercise("1.7")
 def step_is_safe(answer) -> str:
     """Check `step_is_safe(gradients)`: True if every gradient that exists is finite."""
-    require_attempt(answer)
     nan, inf = float("nan"), float("inf")
     fine = torch.tensor([[0.5, -3.0, 2e-9]])
     cases = [
@@ -298,43 +287,12 @@ def step_is_safe(answer) -> str:
             "the sum of large finite numbers can overflow: look at each number.",
         ),
     ]
-    return _check_yes_or_no(answer, right, cases, misconceptions)
-
-
-def _check_yes_or_no(answer, reference, cases, misconceptions) -> str:
-    """Return the praise if `answer` gives True and False as `reference` does, else raise `Wrong`.
-
-    Two wrong ideas often agree on one case. So a hint is given only where an idea gives the
-    learner's answer on every case.
-    """
-    if not callable(answer):
-        raise Wrong(f"A function is expected here; this is {describe(answer)}.")
-    answers = []
-    for case in cases:
-        try:
-            got = call(answer, case)
-        except Wrong as wrong:
-            if "NoneType" not in str(wrong):
-                raise
-            raise Wrong(
-                f"{wrong}\nLikely cause: a parameter that took no part has the gradient None: "
-                "pass over it."
-            ) from None
-        if isinstance(got, torch.Tensor) and got.dtype == torch.bool and got.ndim == 0:
-            got = bool(got)
-        if not isinstance(got, bool):
-            raise Wrong(f"Case: {case.label}\nTrue or False is expected; yours: {describe(got)}.")
-        answers.append(got)
-    expected = [reference(*case.args) for case in cases]
-    failed = [k for k, pair in enumerate(zip(answers, expected, strict=True)) if len(set(pair)) > 1]
-    if not failed:
-        return f"{len(cases)} cases pass."
-    lines = [
-        f"Case: {cases[failed[0]].label}",
-        f"  expected: {expected[failed[0]]}\n  yours:    {answers[failed[0]]}",
-    ]
-    for misconception in misconceptions:
-        if answers == [misconception.wrong(*case.args) for case in cases]:
-            lines.append(f"Likely cause: {misconception.hint}")
-            break
-    raise Wrong("\n".join(lines))
+    passed_over = "a parameter that took no part has the gradient None: pass over it."
+    return check_function(
+        answer,
+        right,
+        cases,
+        misconceptions,
+        error_hints={"NoneType": passed_over},
+        hint_fits_every_case=True,
+    )
