@@ -41,10 +41,14 @@ def wait_until(condition, seconds: float, what: str):
     raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
 
 
-def kernel_states(port: int) -> list[str]:
+def sessions(port: int) -> list[dict]:
     address = f"http://127.0.0.1:{port}/api/sessions?token={TOKEN}"
     with urllib.request.urlopen(address) as answer:
-        return [session["kernel"]["execution_state"] for session in json.load(answer)]
+        return json.load(answer)
+
+
+def kernel_states(port: int) -> list[str]:
+    return [session["kernel"]["execution_state"] for session in sessions(port)]
 
 
 def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
@@ -105,18 +109,12 @@ def main(shots: str, chromium: str, *lessons: str) -> int:
                 failed = failed or bool(problems)
                 page.close()
                 for session in sessions(port):
-                    delete(port, f"sessions/{session}")
+                    delete(port, f"sessions/{session['id']}")
             browser.close()
     finally:
         server.terminate()
         server.wait(30)
     return int(failed)
-
-
-def sessions(port: int) -> list[str]:
-    address = f"http://127.0.0.1:{port}/api/sessions?token={TOKEN}"
-    with urllib.request.urlopen(address) as answer:
-        return [session["id"] for session in json.load(answer)]
 
 
 def delete(port: int, what: str) -> None:

@@ -3,17 +3,15 @@
 import functools
 import textwrap
 
-import nbformat
-
 from utils.environment import SOLUTIONS
-from utils.release import BEGIN, blank_solution
+from utils.release import BEGIN, blank_solution, code_cells, read
 
 
 @functools.cache
 def exercise_cells(lesson: str) -> tuple[str, ...]:
     """Return the source of each exercise cell of `lesson`, for instance "00_start_here"."""
-    notebook = nbformat.read(SOLUTIONS / f"{lesson}.ipynb", as_version=4)
-    return tuple(c.source for c in notebook.cells if c.cell_type == "code" and BEGIN in c.source)
+    cells = code_cells(read(SOLUTIONS / f"{lesson}.ipynb"))
+    return tuple(cell.source for cell in cells if BEGIN in cell.source)
 
 
 def solution(lesson: str, name: str, **given):

@@ -11,6 +11,8 @@ import re
 import nbformat
 from PIL import Image
 
+from utils.release import code_cells
+
 IGNORED = "# NBVAL_IGNORE_OUTPUT"
 _MARKER = re.compile(r"nbval[_-]|pytest[_-]validate", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -22,7 +24,7 @@ def problems(notebook: nbformat.NotebookNode) -> list[str]:
     found = []
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("the kernelspec is not python3")
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    code = code_cells(notebook)
     counts = [cell.execution_count for cell in code]
     if counts != list(range(1, len(code) + 1)):
         found.append(f"the execution counts are not 1 to {len(code)} in order")

@@ -14,18 +14,11 @@ from PIL import Image
 
 from tests.guard import IGNORED, problems
 from utils.environment import NOTEBOOKS, ROOT, SOLUTIONS
+from utils.release import code_cells, read
 
 LESSONS = sorted([*SOLUTIONS.glob("*.ipynb"), *NOTEBOOKS.glob("*.ipynb")])
 BASE = SOLUTIONS / "00_start_here.ipynb"
 IGNORED_CELLS = 0  # raise only with a reason: each is an output that nobody checks
-
-
-def read(path):
-    return nbformat.read(path, as_version=4)
-
-
-def code_cells(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def label(path):

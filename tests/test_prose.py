@@ -6,6 +6,7 @@ import nbformat
 import pytest
 
 from utils.environment import ROOT, SOLUTIONS
+from utils.release import code_cells, read
 
 LESSONS = sorted(SOLUTIONS.glob("*.ipynb"))
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:M|[ -]million)?(?!\w)")
@@ -16,10 +17,14 @@ _HOUSE_STYLE = {
 }
 
 
+def _plain(number: str) -> str:
+    return number.replace(",", "").replace("_", "")
+
+
 def figures(text: str) -> set[str]:
     """Return the numbers in `text` that a reader may rely on: three digits or more, no years."""
     text = re.sub(r"\]\([^)]*\)|<[^>]+>", " ", text)  # link targets and tags are no prose
-    found = {n.rstrip(",_").replace(",", "").replace("_", "") for n in _NUMBER.findall(text)}
+    found = {_plain(number) for number in _NUMBER.findall(text)}
     return {
         number
         for number in found
@@ -48,22 +53,21 @@ def missing(text: str, there: set[str]) -> list[str]:
 def computed(notebook) -> set[str]:
     """Return every number in the code and the outputs of `notebook`."""
     texts = []
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            texts.append(cell.source)
-            for output in cell.outputs:
-                texts.append(output.get("text", ""))
-                texts.append(output.get("evalue", ""))
-                data = output.get("data", {})
-                texts += [text for mime, text in data.items() if mime.startswith("text/")]
+    for cell in code_cells(notebook):
+        texts.append(cell.source)
+        for output in cell.outputs:
+            texts.append(output.get("text", ""))
+            texts.append(output.get("evalue", ""))
+            data = output.get("data", {})
+            texts += [text for mime, text in data.items() if mime.startswith("text/")]
     joined = "\n".join(texts)
     numbers = re.findall(r"\d[\d,_]*(?:\.\d+)?", joined)
-    return {n.rstrip(",_").replace(",", "").replace("_", "") for n in numbers}
+    return {_plain(number) for number in numbers}
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_every_number_in_prose_stands_in_code_or_output(path):
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     there = computed(notebook)
     found = {
         cell.id: missing(cell.source, there)
@@ -88,7 +92,7 @@ def test_a_number_that_nothing_computes_is_noticed():
 def words(path):
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
-    cells = nbformat.read(path, as_version=4).cells
+    cells = read(path).cells
     return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 

@@ -7,20 +7,24 @@ import nbformat
 import pytest
 
 from utils.environment import NOTEBOOKS, SOLUTIONS
-from utils.release import ReleaseError, blank_solution, derive, execute, release, write
+from utils.release import (
+    ReleaseError,
+    blank_solution,
+    code_cells,
+    derive,
+    execute,
+    read,
+    release,
+    write,
+)
 
 NAMES = sorted(path.name for path in SOLUTIONS.glob("*.ipynb"))
 
 
-def read(path):
-    return nbformat.read(path, as_version=4)
-
-
 def without_outputs(notebook):
     notebook = copy.deepcopy(notebook)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
     return json.loads(nbformat.writes(notebook))
 
 

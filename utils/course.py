@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from utils.bootstrap import SUPPORTED
 from utils.environment import NOTEBOOKS, ROOT, SOLUTIONS
 
 # What a learner needs to know about, in the order of the lessons.
@@ -53,7 +54,7 @@ def check_environment(
     An empty list means that the Python and every package are as pinned in constraints.txt.
     """
     problems = []
-    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+    if tuple(sys.version_info[:2]) not in SUPPORTED:
         problems.append(
             f"This is Python {sys.version_info[0]}.{sys.version_info[1]}; "
             "the course is tested with 3.11, 3.12 and 3.13."
@@ -73,13 +74,11 @@ def progress(folder: Path = NOTEBOOKS) -> list[tuple[str, int, int]]:
 
     Reads what the check cells printed when the notebook was last saved; nothing else is kept.
     """
-    import nbformat
-
-    from utils.release import verdicts
+    from utils.release import read, verdicts  # not above: nbformat takes seconds to import
 
     rows = []
     for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
-        texts = verdicts(nbformat.read(path, as_version=4)).values()
+        texts = verdicts(read(path)).values()
         rows.append((path.stem, sum(": right." in text for text in texts), len(texts)))
     return rows
 
@@ -95,9 +94,7 @@ def reset(
     The learner's notebook is copied to the folder `keep` under a name that is not taken, first.
     Raises ValueError unless exactly one lesson matches.
     """
-    import nbformat
-
-    from utils.release import derive, write
+    from utils.release import derive, read, write
 
     found = sorted(solutions.glob("[0-9][0-9]_*.ipynb"))
     matching = [path for path in found if prefix and path.name.startswith(prefix)]
@@ -110,7 +107,7 @@ def reset(
     while (copy := keep / f"{lesson.stem}-{number}.ipynb").exists():
         number += 1
     shutil.copyfile(lesson, copy)
-    write(derive(nbformat.read(matching[0], as_version=4)), lesson)
+    write(derive(read(matching[0])), lesson)
     return copy
 
 

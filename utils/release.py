@@ -26,7 +26,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from utils.environment import NOTEBOOKS, REPRODUCIBLE, SOLUTIONS, with_defaults
+from utils.environment import NOTEBOOKS, REPRODUCIBLE, SOLUTIONS
 
 BEGIN, END, SCAFFOLD = "### BEGIN SOLUTION", "### END SOLUTION", "#: "
 CHECK_CALL = re.compile(r"^checks\.(\w+)\(", re.MULTILINE)
@@ -98,9 +98,7 @@ def derive(solution: nbformat.NotebookNode) -> nbformat.NotebookNode:
         cell for cell in notebook.cells if "instructor" not in cell.metadata.get("tags", [])
     ]
     unchecked = None
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
+    for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
         if CHECK_CALL.search(cell.source):
             unchecked = None
@@ -149,7 +147,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookN
         record_timing=False,
         coalesce_streams=True,
     )
-    environment = {**with_defaults({}), **REPRODUCIBLE, "COURSE_STRICT": "1"}
+    environment = {**os.environ, **REPRODUCIBLE, "COURSE_STRICT": "1"}
     try:
         with client.setup_kernel(env=environment):
             for index, cell in enumerate(notebook.cells):
@@ -159,13 +157,22 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookN
     return clean(notebook)
 
 
+def read(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook stored in `path`."""
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """Return the code cells of `notebook`, in order."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
     """Return what each check cell of an executed `notebook` printed, by the check's name."""
     found = {}
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            for name in CHECK_CALL.findall(cell.source):
-                found[name] = "".join(output.get("text", "") for output in cell.outputs)
+    for cell in code_cells(notebook):
+        for name in CHECK_CALL.findall(cell.source):
+            found[name] = "".join(output.get("text", "") for output in cell.outputs)
     return found
 
 
@@ -176,8 +183,7 @@ def release(name: str, solutions: Path = SOLUTIONS, notebooks: Path = NOTEBOOKS)
     cell errs, a solution fails its own check or a blank exercise is not seen as a blank.
     """
     try:
-        source = nbformat.read(solutions / name, as_version=4)
-        solution = execute(clean(source), solutions)
+        solution = execute(clean(read(solutions / name)), solutions)
         notebook = execute(derive(solution), notebooks)
         for folder, executed, wanted in (
             ("solutions", solution, ": right."),
