@@ -62,7 +62,7 @@ def load_model(name: str | None = None, *, num_labels: int = 2, seed: int = 0) -
             return AutoModelForSequenceClassification.from_pretrained(
                 os.path.expanduser(name), num_labels=num_labels, dtype=torch.float32
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise not_loaded("model", name, VARIABLE, error) from error
 
 
