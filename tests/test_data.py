@@ -78,7 +78,7 @@ def test_grammar_covers_every_kind_and_many_rare_words():
 )
 def test_the_meaning_of_known_patterns(pattern, label):
     # The label is a reader's; the reviews are those before noise.
-    reviews = grammar.write_reviews(7000, make_data.SEED)
+    reviews = grammar.write_reviews(10_000, make_data.SEED)
     found = [r.label for r in reviews if re.fullmatch(pattern, r.sentence.lower())]
     assert len(found) >= 1
     assert set(found) == {label}

@@ -16,7 +16,7 @@ from utils.data import REVIEWS, TOKENIZER
 from utils.grammar import write_reviews
 
 SEED = 2018
-SPLITS = {"train": 6000, "validation": 1000}
+SPLITS = {"train": 9000, "validation": 1000}
 LABEL_NOISE = 0.04  # the share of labels that are flipped, in both splits
 VOCABULARY = 1000
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
