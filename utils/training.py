@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, get_scheduler
@@ -60,7 +60,8 @@ def train(
     if given; the schedule is that of the whole training all the same.
     """
     settings = settings or Settings()
-    accelerator = Accelerator()
+    # As Trainer does: the order of an epoch is drawn from the seed, not from the global state.
+    accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
     set_seed(settings.seed)
     loader = DataLoader(
         dataset,
