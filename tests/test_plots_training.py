@@ -57,7 +57,7 @@ def test_ease_and_control_places_each_way():
     figure = pictures.ease_and_control({"Trainer": (12, 0), "loop": (21, 6)})
     axis = figure.axes[0]
     assert [tuple(dots.get_offsets()[0]) for dots in axis.collections] == [(0, 12), (6, 21)]
-    assert axis.yaxis_inverted()  # fewer lines stand higher
-    assert "Trainer: 12 lines written, 0 statements" in figure.get_label()
-    with pytest.raises(ValueError, match="at least 1"):
+    assert axis.yaxis_inverted()  # fewer statements stand higher
+    assert "Trainer: 12 statements written, 0 of them" in figure.get_label()
+    with pytest.raises(ValueError, match="at least 1 statement"):
         pictures.ease_and_control({"Trainer": (0, 1)})

@@ -111,32 +111,32 @@ def two_runs(runs: Mapping[str, Sequence[float]]) -> Figure:
 
 
 def ease_and_control(ways: Mapping[str, tuple[int, int]]) -> Figure:
-    """Return the picture of ways to train by lines the user writes and statements in their hands.
+    """Return the picture of ways to train by statements the user writes, in all and in the step.
 
-    `ways` maps a name to (lines, statements of the training step that stand in the user's code).
-    Raises ValueError for no way, lines below 1 or statements below 0.
+    `ways` maps a name to (statements in all, statements of the training step among them).
+    Raises ValueError for no way, less than 1 in all or below 0 in the step.
     """
-    if not ways or any(lines < 1 or own < 0 for lines, own in ways.values()):
-        raise ValueError(f"lines must be at least 1 and statements at least 0, got {dict(ways)}")
+    if not ways or any(written < 1 or own < 0 for written, own in ways.values()):
+        raise ValueError(f"need at least 1 statement in all and 0 in the step, got {dict(ways)}")
     figure, axis = new_figure(7.5, 3.8)
     colors = (COLORS["row"], COLORS["line"], COLORS["second"])
-    for (name, (lines, own)), color, marker in zip(ways.items(), colors, "so^", strict=False):
-        axis.scatter(own, lines, s=130, color=color, marker=marker, zorder=3)
+    for (name, (written, own)), color, marker in zip(ways.items(), colors, "so^", strict=False):
+        axis.scatter(own, written, s=130, color=color, marker=marker, zorder=3)
         axis.annotate(
-            f"{name}: {lines} lines,\n{own} statements of the step are yours",
-            (own, lines),
+            f"{name}: {written} statements,\n{own} of them in the step",
+            (own, written),
             xytext=(0, 12),
             textcoords="offset points",
             ha="center",
         )
     most = max(own for _, own in ways.values())
-    longest = max(lines for lines, _ in ways.values())
+    longest = max(written for written, _ in ways.values())
     axis.set(xlim=(-0.45 * most - 1, 1.45 * most + 1), ylim=(1.3 * longest, 0))  # fewer is higher
     axis.set_xlabel("statements of the training step in your code  \u2192  customisability")
-    axis.set_ylabel("lines you write\n(fewer is higher)  \u2192  ease of use")
+    axis.set_ylabel("statements you write\n(fewer is higher)  \u2192  ease of use")
     axis.set_xticks(sorted({own for _, own in ways.values()}))
     words = "; ".join(
-        f"{name}: {lines} lines written, {own} statements of the training step among them"
-        for name, (lines, own) in ways.items()
+        f"{name}: {written} statements written, {own} of them in the training step"
+        for name, (written, own) in ways.items()
     )
-    return describe(figure, f"{words}. Fewer lines stand higher, more control further right.")
+    return describe(figure, f"{words}. Fewer statements stand higher, more control further right.")
