@@ -1,7 +1,7 @@
 """Checks of lesson 02: what AdamW's state takes, predicted and counted, and the whole bill."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -12,9 +12,17 @@ from utils.checks.core import (
     Misconception,
     Wrong,
     check_function,
-    check_value,
     exercise,
     require_attempt,
+)
+from utils.checks.on_models import (
+    TIED,
+    check_on_models,
+    check_part,
+    num_bytes,
+    numbers,
+    tied_twice,
+    trainable,
 )
 from utils.memory import MIB
 
@@ -79,7 +87,7 @@ def predicted(answer) -> str:
             2 * (_WEIGHTS + 2) + 4, "the second layer has no bias: leave its two numbers out."
         ),
     ]
-    _part("Elements", elements, _ELEMENTS, mistakes, 1e-9)
+    check_part("Elements", elements, _ELEMENTS, mistakes, 1e-9)
     mistakes = [
         Misconception(4 * _ELEMENTS, "that is in bytes; the question asks for MiB."),
         Misconception(4 * _ELEMENTS / 10**6, "that is in MB (10**6 bytes); a MiB is 1024**2."),
@@ -89,16 +97,8 @@ def predicted(answer) -> str:
         Misconception(size / 2, "that is one moment; the state holds two."),
     ]
     # Two decimals are asked for, so that half a hundredth is close enough.
-    _part("MiB", mebibytes, size, mistakes, 0.005 / size)
+    check_part("MiB", mebibytes, size, mistakes, 0.005 / size)
     return f"{_ELEMENTS:,} elements and {size:.2f} MiB."
-
-
-def _part(name: str, answer, expected, misconceptions, tolerance: float) -> None:
-    """Check one value of a pair; the text of a wrong one starts with its `name`."""
-    try:
-        check_value(answer, expected, misconceptions, tolerance=tolerance)
-    except Wrong as wrong:
-        raise Wrong(f"{name}. {wrong}") from None
 
 
 def stepped_state(parameters, **options) -> list[dict]:
@@ -214,138 +214,39 @@ def compute_optimizer_size(answer) -> str:
     )
 
 
-class TiedModel(nn.Module):
-    """An embedding whose matrix is also the matrix of the output layer."""
-
-    def __init__(self, tokens: int, width: int):
-        super().__init__()
-        self.embedding = nn.Embedding(tokens, width)
-        self.norm = nn.BatchNorm1d(width)  # its running statistics are buffers, no parameters
-        self.head = nn.Linear(width, tokens)
-        self.head.weight = self.embedding.weight
-
-
-def _frozen_first() -> nn.Module:
-    model = nn.Sequential(nn.Linear(13, 7), nn.ReLU(), nn.Linear(7, 3, bias=False))
-    model[0].requires_grad_(False)
-    return model
-
-
-def _tied_and_frozen() -> nn.Module:
-    model = TiedModel(11, 3).bfloat16()
-    model.embedding.requires_grad_(False)
-    return model
-
-
-_MODELS = {
-    "nn.Linear(13, 7)": lambda: nn.Linear(13, 7),
-    "two layers, the first one frozen": _frozen_first,
-    "two layers, the first one frozen, in bfloat16": lambda: _frozen_first().bfloat16(),
-    "an embedding tied to the output layer, and a batch norm": lambda: TiedModel(17, 5),
-    "a float32 layer and a bfloat16 layer": lambda: nn.Sequential(
-        nn.Linear(6, 5), nn.Linear(5, 2).bfloat16()
-    ),
-    "a tied embedding that is frozen, in bfloat16": _tied_and_frozen,
-    "two layers, all frozen": lambda: _frozen_first().requires_grad_(False),
-}
-
-
-def _check_on_models(answer, reference: Callable, misconceptions: Sequence[Misconception]) -> str:
-    """Return the praise if `answer(model)` equals `reference(model)` for each kind of model.
-
-    Misconceptions take a model, too. A model that comes back changed is a wrong answer.
-    """
-    require_attempt(answer)
-    if not callable(answer):
-        raise Wrong("A function is expected here.")
-    changed = []
-
-    def on_model(label):
-        model = _MODELS[label]()
-        before = _fingerprint(model)
-        result = answer(model)
-        if _fingerprint(model) != before:
-            changed.append(label)
-        return result
-
-    def built(function):
-        return lambda label: function(_MODELS[label]())
-
-    praise = check_function(
-        on_model,
-        built(reference),
-        [Case(label, (label,)) for label in _MODELS],
-        [Misconception(built(m.wrong), m.hint) for m in misconceptions],
-    )
-    if changed:
-        raise Wrong(
-            f"Case: {changed[0]}\nThe value is right, but your function changed the model: its "
-            "weights, gradients or what is trainable. Only look at it, or work on a copy."
-        )
-    return praise
-
-
-def _fingerprint(model: nn.Module) -> list[tuple]:
-    return [
-        (name, p.requires_grad, p.grad is None, p.dtype, p.detach().float().sum().item())
-        for name, p in model.named_parameters()
-    ]
-
-
-def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def _tied_twice(model: nn.Module) -> list[nn.Parameter]:
-    """Return the trainable parameters with a tied one as often as it has names."""
-    named = model.named_parameters(remove_duplicate=False)
-    return [parameter for _, parameter in named if parameter.requires_grad]
-
-
-def _numbers(tensors) -> int:
-    return sum(tensor.numel() for tensor in tensors)
-
-
-def _bytes(tensors) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-_TIED = "you counted a tied matrix twice: it is one tensor with two names."
-
-
 @exercise("2.4")
 def count_trainable(answer) -> str:
     """Check `count_trainable(model)`: numbers that are trained, a tied matrix counted once."""
     misconceptions = [
         Misconception(
-            lambda model: _numbers(model.parameters()),
+            lambda model: numbers(model.parameters()),
             "you counted frozen parameters: look at requires_grad.",
         ),
-        Misconception(lambda model: _numbers(_tied_twice(model)), _TIED),
+        Misconception(lambda model: numbers(tied_twice(model)), TIED),
         Misconception(
-            lambda model: _numbers(p for _, p in model.named_parameters(remove_duplicate=False)),
+            lambda model: numbers(p for _, p in model.named_parameters(remove_duplicate=False)),
             "you counted frozen parameters, and a tied matrix twice.",
         ),
         Misconception(
-            lambda model: _numbers(model.state_dict().values()),
+            lambda model: numbers(model.state_dict().values()),
             "you counted the state_dict: it also lists buffers, frozen parameters, and a tied "
             "matrix once for each of its names.",
         ),
         Misconception(
-            lambda model: len(_trainable(model)),
+            lambda model: len(trainable(model)),
             "you counted tensors; count the numbers in them.",
         ),
-        Misconception(lambda model: _bytes(_trainable(model)), "these are bytes; count numbers."),
+        Misconception(lambda model: num_bytes(trainable(model)), "these are bytes; count numbers."),
         Misconception(
-            lambda model: sum(len(p) for p in _trainable(model)),
+            lambda model: sum(len(p) for p in trainable(model)),
             "len() gives the first dimension of a tensor only.",
         ),
         Misconception(
-            lambda model: _numbers(p for p in model.parameters() if not p.requires_grad),
+            lambda model: numbers(p for p in model.parameters() if not p.requires_grad),
             "you counted the frozen ones.",
         ),
     ]
-    return _check_on_models(answer, lambda model: _numbers(_trainable(model)), misconceptions)
+    return check_on_models(answer, lambda model: numbers(trainable(model)), misconceptions)
 
 
 def measured_adamw_bytes(model: nn.Module) -> int:
@@ -369,54 +270,54 @@ def adamw_state_bytes(answer) -> str:
         ),
         Misconception(
             lambda model: (
-                formula(_trainable(model))
+                formula(trainable(model))
                 + 4 * (len(list(model.parameters())))
-                - 4 * len(_trainable(model))
+                - 4 * len(trainable(model))
             ),
             "a frozen tensor has no step counter either.",
         ),
         Misconception(
-            lambda model: formula(_trainable(model), step=0),
+            lambda model: formula(trainable(model), step=0),
             "you forgot the step counters: 4 bytes for each trainable tensor.",
         ),
         Misconception(
-            lambda model: formula(_trainable(model), step=0) + 4,
+            lambda model: formula(trainable(model), step=0) + 4,
             "every trainable tensor has a step counter of its own.",
         ),
         Misconception(
-            lambda model: formula(_trainable(model), size=4),
+            lambda model: formula(trainable(model), size=4),
             "you took 4 bytes for every number; the moments have the dtype of their parameter.",
         ),
         Misconception(
-            lambda model: sum((2 * p.numel() + 1) * p.element_size() for p in _trainable(model)),
+            lambda model: sum((2 * p.numel() + 1) * p.element_size() for p in trainable(model)),
             "the step counter is float32, 4 bytes, whatever the dtype of the parameter.",
         ),
         Misconception(
-            lambda model: formula(_trainable(model), moments=1),
+            lambda model: formula(trainable(model), moments=1),
             "that is one moment; AdamW keeps two for each parameter.",
         ),
         Misconception(
-            lambda model: formula(_trainable(model), moments=4),
+            lambda model: formula(trainable(model), moments=4),
             "you counted weights and gradients too; only the optimizer's state is asked for.",
         ),
-        Misconception(lambda model: formula(_tied_twice(model)), _TIED),
+        Misconception(lambda model: formula(tied_twice(model)), TIED),
         Misconception(
             lambda model: measured_adamw_bytes(model) / MIB, "that is in MiB; return bytes."
         ),
         Misconception(
-            lambda model: 2 * _numbers(_trainable(model)) + len(_trainable(model)),
+            lambda model: 2 * numbers(trainable(model)) + len(trainable(model)),
             "you counted elements; return the bytes they take.",
         ),
     ]
-    return _check_on_models(answer, measured_adamw_bytes, misconceptions)
+    return check_on_models(answer, measured_adamw_bytes, misconceptions)
 
 
 def measured_bill(model: nn.Module) -> dict[str, int]:
     """Return the bytes of weights, gradients and AdamW's state of a copy after two real steps."""
     model = copy.deepcopy(model)
     state = sum(n * size for n, size in _sizes(stepped_state(model.parameters())))
-    gradients = _bytes(p.grad for p in model.parameters() if p.grad is not None)
-    return _with_total(_bytes(model.parameters()), gradients, state)
+    gradients = num_bytes(p.grad for p in model.parameters() if p.grad is not None)
+    return _with_total(num_bytes(model.parameters()), gradients, state)
 
 
 def _with_total(weights: int, gradients: int, state: int) -> dict[str, int]:
@@ -431,33 +332,33 @@ def training_bill(answer) -> str:
     def state(tensors, size=None):
         return sum(2 * p.numel() * (size or p.element_size()) + 4 for p in tensors)
 
-    def changed(weights=_bytes, gradients=_bytes, optimizer=state):
+    def changed(weights=num_bytes, gradients=num_bytes, optimizer=state):
         """Return a bill whose items are computed by the functions given."""
         return lambda model: _with_total(
             weights(list(model.parameters())),
-            gradients(_trainable(model)),
-            optimizer(_trainable(model)),
+            gradients(trainable(model)),
+            optimizer(trainable(model)),
         )
 
     def whole_model(item):
         """Return a bill with `item` counted over frozen parameters too."""
         return lambda model: _with_total(
-            _bytes(model.parameters()),
-            _bytes(model.parameters() if item != "optimizer" else _trainable(model)),
-            state(model.parameters() if item != "gradients" else _trainable(model)),
+            num_bytes(model.parameters()),
+            num_bytes(model.parameters() if item != "optimizer" else trainable(model)),
+            state(model.parameters() if item != "gradients" else trainable(model)),
         )
 
     def in_fp32(model):
-        trainable = _trainable(model)
-        weights, gradients = 4 * _numbers(model.parameters()), 4 * _numbers(trainable)
-        return _with_total(weights, gradients, state(trainable, size=4))
+        trained = trainable(model)
+        weights, gradients = 4 * numbers(model.parameters()), 4 * numbers(trained)
+        return _with_total(weights, gradients, state(trained, size=4))
 
     def trainable_only(model):
-        trainable = _trainable(model)
-        return _with_total(_bytes(trainable), _bytes(trainable), state(trainable))
+        trained = trainable(model)
+        return _with_total(num_bytes(trained), num_bytes(trained), state(trained))
 
     def in_mib(model):
-        return {name: num_bytes / MIB for name, num_bytes in measured_bill(model).items()}
+        return {name: size / MIB for name, size in measured_bill(model).items()}
 
     def total_without(item):
         def bill(model):
@@ -481,11 +382,11 @@ def training_bill(answer) -> str:
             "the moments have the dtype of their parameter.",
         ),
         Misconception(
-            changed(optimizer=lambda tensors: _bytes(tensors) + 4 * len(tensors)),
+            changed(optimizer=lambda tensors: num_bytes(tensors) + 4 * len(tensors)),
             "AdamW keeps two moments for each trainable parameter.",
         ),
         Misconception(
-            changed(optimizer=lambda tensors: 2 * _bytes(tensors)),
+            changed(optimizer=lambda tensors: 2 * num_bytes(tensors)),
             "the step counters are missing: 4 bytes for each trainable tensor.",
         ),
         Misconception(changed(gradients=lambda tensors: 0), "the gradients are missing."),
@@ -494,4 +395,4 @@ def training_bill(answer) -> str:
         Misconception(total_without("gradients"), "the total leaves the gradients out."),
         Misconception(total_without("optimizer"), "the total leaves the optimizer's state out."),
     ]
-    return _check_on_models(answer, measured_bill, misconceptions)
+    return check_on_models(answer, measured_bill, misconceptions)
