@@ -42,14 +42,18 @@ def test_dynamic_codebook_is_the_librarys_bit_for_bit(signed):
 def test_codebooks_as_described():
     signed, unsigned = dynamic_codebook(), dynamic_codebook(signed=False)
     for codebook in (signed, unsigned):
-        assert codebook.shape == (256,) and (codebook.diff() > 0).all()
-        assert codebook[-1] == 1 and (codebook == 0).sum() == 1
-    assert abs(signed[0].item() + 0.993) < 1e-3 and unsigned[0] == 0
+        assert codebook.shape == (256,)
+        assert (codebook.diff() > 0).all()
+        assert codebook[-1] == 1
+        assert (codebook == 0).sum() == 1
+    assert abs(signed[0].item() + 0.993) < 1e-3
+    assert unsigned[0] == 0
     assert [int(((unsigned > 10.0 ** (e - 1)) & (unsigned < 10.0**e)).sum()) for e in range(-6, 1)] == [
         2, 4, 8, 16, 32, 64, 128,
     ]  # fmt: skip
     assert torch.equal(linear_codebook(), -linear_codebook().flip(0))
-    assert linear_codebook()[127] == 0 and len(linear_codebook()) == 255
+    assert linear_codebook()[127] == 0
+    assert len(linear_codebook()) == 255
     assert torch.equal(linear_codebook(signed=False), torch.arange(256) / 255)
 
 
@@ -58,7 +62,9 @@ def test_codes_are_the_nearest(name):
     codebook = CODEBOOKS[name]
     edges = (codebook[1:] + codebook[:-1]) / 2
     near = torch.cat([torch.nextafter(edges, edges + 1), torch.nextafter(edges, edges - 1)])
-    numbers = torch.cat([torch.rand(20_000) * 2 - 1, heavy_tailed(20_000).clamp(-1, 1), edges, near])
+    numbers = torch.cat(
+        [torch.rand(20_000) * 2 - 1, heavy_tailed(20_000).clamp(-1, 1), edges, near]
+    )
     gaps = (numbers[:, None].double() - codebook.double()).abs()
     chosen = gaps.gather(1, nearest_code(numbers, codebook).long()[:, None])[:, 0]
     # Half-way numbers are as near to either code, but for the rounding of the middle itself.
@@ -75,7 +81,8 @@ def test_by_hand():
     """Blocks of 2 with codes -1, 0, 1: the scales are 4, 0 and 0.5; 1.9 is nearer to 0 than to 4."""
     codebook = torch.tensor([-1.0, 0.0, 1.0])
     codes, absmax = quantize_blockwise(torch.tensor([1.9, -4, 0, 0, 0.5]), codebook, block_size=2)
-    assert codes.tolist() == [1, 0, 1, 1, 2] and absmax.tolist() == [4, 0, 0.5]
+    assert codes.tolist() == [1, 0, 1, 1, 2]
+    assert absmax.tolist() == [4, 0, 0.5]
     back = dequantize_blockwise(codes, absmax, codebook, block_size=2)
     assert back.tolist() == [0, -4, 0, 0, 0.5]
 
@@ -91,7 +98,8 @@ def test_error_is_at_most_half_a_gap(name, elements, block_size, seed):
     codebook = CODEBOOKS[name]
     numbers = heavy_tailed(elements, seed)
     codes, absmax = quantize_blockwise(numbers, codebook, block_size)
-    assert codes.shape == numbers.shape and absmax.shape == (num_blocks(elements, block_size),)
+    assert codes.shape == numbers.shape
+    assert absmax.shape == (num_blocks(elements, block_size),)
     back = dequantize_blockwise(codes, absmax, codebook, block_size)
     scales = absmax.repeat_interleave(block_size)[:elements]
     assert ((back - numbers).abs() <= scales * (codebook.diff().max() / 2 + 1e-6)).all()
@@ -110,19 +118,23 @@ def test_scales_are_of_absolute_values_and_of_their_own_block():
 
 def test_zeros_and_tiny_numbers():
     codes, absmax = quantize_blockwise(torch.zeros(2, 300), dynamic_codebook())
-    assert absmax.eq(0).all() and dequantize_blockwise(codes, absmax, dynamic_codebook()).eq(0).all()
+    assert absmax.eq(0).all()
+    assert dequantize_blockwise(codes, absmax, dynamic_codebook()).eq(0).all()
     for size in (1e-45, 1e-40, 1e-38, 3e38):  # denormal numbers keep a finite quotient, too
         numbers = torch.tensor([size, -size / 2])
         codes, absmax = quantize_blockwise(numbers, dynamic_codebook())
         back = dequantize_blockwise(codes, absmax, dynamic_codebook())
-        assert back.isfinite().all() and (back - numbers).abs().max() <= size
+        assert back.isfinite().all()
+        assert (back - numbers).abs().max() <= size
 
 
 def test_shape_layout_and_dtype():
     matrix = heavy_tailed(600).view(20, 30)
     codebook = dynamic_codebook()
     codes, absmax = quantize_blockwise(matrix, codebook)
-    assert codes.shape == (20, 30) and codes.dtype == torch.uint8 and absmax.dtype == torch.float32
+    assert codes.shape == (20, 30)
+    assert codes.dtype == torch.uint8
+    assert absmax.dtype == torch.float32
     flat, _ = quantize_blockwise(matrix.flatten(), codebook)
     assert torch.equal(codes.flatten(), flat)
     turned, _ = quantize_blockwise(matrix.t(), codebook)
@@ -137,18 +149,21 @@ def test_shape_layout_and_dtype():
 def test_states_agree_with_the_library(signed, elements):
     """The same scales; the same codes, but where the library's search table is too coarse.
 
-    bitsandbytes looks codes up in steps of 2**-15 of the block's scale. So a code may be a
-    neighbour, or stand for a number at most such a step away.
+    bitsandbytes on the CPU looks codes up in a table with steps of 2**-15 of the block's scale. So
+    its code is the nearest one to some number at most such a step away.
     """
     numbers = heavy_tailed(elements) if signed else heavy_tailed(elements).abs()
     codebook = dynamic_codebook(signed)
     ours, absmax = quantize_blockwise(numbers, codebook)
     theirs, state = bnb.quantize_blockwise(numbers, code=codebook, blocksize=256)
     assert torch.equal(absmax, state.absmax)
-    apart = (ours.int() - theirs.int()).abs()
-    in_value = (codebook[ours.int()] - codebook[theirs.int()]).abs()
-    assert ((apart <= 1) | (in_value <= 2**-14)).all()
-    assert apart.eq(0).float().mean() > 0.8
+    normalized = numbers / absmax.repeat_interleave(256)[:elements]
+    lowest = nearest_code(normalized - 2**-15, codebook)
+    highest = nearest_code(normalized + 2**-15, codebook)
+    assert ((lowest <= theirs) & (theirs <= highest)).all()
+    large = normalized.abs() > 0.1  # there the gaps between codes are far wider than a step
+    assert (ours == theirs)[large].float().mean() > 0.97
+    assert ((ours.int() - theirs.int()).abs() <= 1)[large].all()
     back = dequantize_blockwise(theirs, state.absmax, codebook)
     assert torch.equal(back, bnb.dequantize_blockwise(theirs, state))
 
@@ -168,7 +183,13 @@ def test_bad_input_is_named():
     for wrong in (torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.complex64)):
         with pytest.raises(ValueError, match=f"floating point, got {wrong.dtype}"):
             quantize_blockwise(wrong, codebook)
-    for wrong in (codebook.flip(0), torch.zeros(4), codebook[:1], codebook.double(), torch.ones(300)):
+    for wrong in (
+        codebook.flip(0),
+        torch.zeros(4),
+        codebook[:1],
+        codebook.double(),
+        torch.ones(300),
+    ):
         with pytest.raises(ValueError, match="rising order"):
             quantize_blockwise(numbers, wrong)
     for wrong in (0, -1, 2.0, True, None):
@@ -177,7 +198,7 @@ def test_bad_input_is_named():
     codes, absmax = quantize_blockwise(numbers, codebook)
     with pytest.raises(ValueError, match=r"shape \(2,\)"):
         dequantize_blockwise(codes, absmax[:1], codebook)
-    with pytest.raises(ValueError, match="torch.int32"):
+    with pytest.raises(ValueError, match=r"torch\.int32"):
         dequantize_blockwise(codes.int(), absmax, codebook)
     with pytest.raises(ValueError, match="code 255 is not in a codebook of 255"):
         dequantize_blockwise(torch.full((300,), 255).byte(), absmax, linear_codebook())

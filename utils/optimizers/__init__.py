@@ -1,4 +1,4 @@
-"""Optimizers written from their papers in plain PyTorch: AdamW, Adam with L2, Adafactor, 8-bit AdamW."""
+"""Optimizers written from their papers in plain PyTorch: AdamW, Adafactor, 8-bit AdamW."""
 
 from .adafactor import (
     Adafactor,
