@@ -7,6 +7,7 @@ For maintainers, not part of `make test`: needs `pip install playwright` and a C
 Exits with 1 if a cell shows an error output or a code cell was not executed.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -58,22 +59,22 @@ def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
     wait_until(lambda: kernel_states(port) == ["idle"], 120, "the kernel's start")
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    time.sleep(2)
-    idle = []
-
-    def settled():
-        idle.append(kernel_states(port) == ["idle"])
-        return idle[-4:] == [True] * 4
-
-    wait_until(settled, 400, "the end of Run All")
     name = lesson.replace("/", "-").removesuffix(".ipynb")
     panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)").first
+    errors = panel.locator("[data-mime-type='application/vnd.jupyter.error']")
     cells = json.loads((ROOT / lesson).read_text(encoding="utf-8"))["cells"]
     wanted = [f"[{n}]:" for n in range(1, 1 + sum(c["cell_type"] == "code" for c in cells))]
-    prompts = panel.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
-    found = [prompt.strip() for prompt in prompts]
-    problems = [] if found == wanted else [f"{len(wanted)} code cells, their prompts: {found}"]
-    errors = panel.locator("[data-mime-type='application/vnd.jupyter.error']")
+
+    def prompts():
+        texts = panel.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
+        return [text.strip() for text in texts]
+
+    # The kernel alone does not tell: between two cells it can be idle for seconds.
+    problems = []
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: prompts() == wanted or errors.count(), 400, "the end of Run All")
+    if prompts() != wanted:
+        problems.append(f"{len(wanted)} code cells, their prompts: {prompts()}")
     problems += [text[:300] for text in errors.all_inner_texts()]
     everything = panel.locator(".jp-Cell").all()
     for number, cell in enumerate(everything[::4]):

@@ -12,8 +12,8 @@ def load_bitsandbytes() -> types.ModuleType | None:
     """
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
-        import torch
         import bitsandbytes
+        import torch
 
         bitsandbytes.functional.quantize_blockwise(torch.ones(256), blocksize=256)
     except Exception as error:  # missing, built for another platform, or without its native part

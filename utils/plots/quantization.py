@@ -38,7 +38,9 @@ def magnitudes(moments: Mapping[str, Tensor], lowest: int = -10) -> Figure:
         within = (powers > -4).float().mean().item()
         words.append(f"{name}: {within:.0%} lie within four powers of ten of the largest")
     ticks = range(lowest, 1, 2)
-    axes.flat[-1].set_xticks(list(ticks), [f"$10^{{{power}}}$" if power else "1" for power in ticks])
+    axes.flat[-1].set_xticks(
+        list(ticks), [f"$10^{{{power}}}$" if power else "1" for power in ticks]
+    )
     axes.flat[-1].set_xlabel("size, divided by the largest (log scale)")
     return describe(figure, f"Sizes of the numbers. {'; '.join(words)}.")
 
@@ -100,7 +102,11 @@ def error_by_block(errors: Mapping[str, Tensor], marked: int) -> Figure:
     with the outlier. Raises ValueError for different shapes or an error of 0 or below.
     """
     sizes = {tuple(error.shape) for error in errors.values()}
-    if len(sizes) != 1 or len(next(iter(sizes))) != 1 or any((e <= 0).any() for e in errors.values()):
+    if (
+        len(sizes) != 1
+        or len(next(iter(sizes))) != 1
+        or any((e <= 0).any() for e in errors.values())
+    ):
         raise ValueError(f"need one error above 0 for each block, got shapes {sorted(sizes)}")
     blocks = len(next(iter(errors.values())))
     if not 0 <= marked < blocks:
@@ -111,7 +117,9 @@ def error_by_block(errors: Mapping[str, Tensor], marked: int) -> Figure:
     for (name, error), (color, line, marker) in zip(errors.items(), _STYLES, strict=False):
         axis.plot(range(blocks), error, line, color=color, marker=marker, ms=4, label=name)
         others = torch.cat([error[:marked], error[marked + 1 :]]).median().item()
-        words.append(f"{name}: {error[marked].item():.0%} in it, {others:.0%} in the median of the others")
+        words.append(
+            f"{name}: {error[marked].item():.0%} in it, {others:.0%} in the median of the others"
+        )
     axis.set(yscale="log", xlabel="block of 256 numbers", xlim=(-0.7, blocks - 0.3))
     axis.set_ylabel("median relative error\n(log scale)")
     low, high = axis.get_ylim()
