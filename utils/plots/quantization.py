@@ -15,7 +15,7 @@ _STYLES = (
 )
 
 
-def magnitudes(moments: Mapping[str, Tensor], lowest: int = -10) -> Figure:
+def magnitudes(moments: Mapping[str, Tensor], lowest: int = -8) -> Figure:
     """Return the histograms of |x| / max |x|, one below the other, on a scale of powers of ten.
 
     `moments` maps a name to a tensor of any shape. Numbers below 10**`lowest` of the largest are
@@ -27,12 +27,13 @@ def magnitudes(moments: Mapping[str, Tensor], lowest: int = -10) -> Figure:
         8.0, 1.0 + 1.3 * len(moments), rows=len(moments), sharex=True, squeeze=False
     )
     words = []
-    for (name, tensor), axis, style in zip(moments.items(), axes.flat, _STYLES, strict=False):
+    colors = (COLORS["first"], COLORS["second"], COLORS["row"])
+    for (name, tensor), axis, color in zip(moments.items(), axes.flat, colors, strict=False):
         sizes = tensor.detach().abs().flatten()
         powers = (sizes[sizes > 0] / sizes.max()).log10()
         counts = torch.histc(powers.clamp(min=lowest), bins=-6 * lowest, min=lowest, max=0)
         edges = torch.linspace(lowest, 0, len(counts) + 1)
-        axis.bar(edges[:-1], counts, width=edges.diff(), align="edge", color=style[0])
+        axis.bar(edges[:-1], counts, width=edges.diff(), align="edge", color=color)
         axis.set_ylabel("numbers")
         axis.set_title(name, loc="left", fontsize=10)
         within = (powers > -4).float().mean().item()
@@ -87,7 +88,7 @@ def error_by_size(codebooks: Mapping[str, Tensor], lowest: int = -7) -> Figure:
         listed = ", ".join(f"{error:.1%} at 1e{power}" for power, error in at.items())
         words.append(f"{name}: {listed}")
     axis.axhline(1, color=COLORS["ink"], lw=0.8)
-    axis.text(10.0**lowest, 1.15, "the number becomes 0", fontsize=9)
+    axis.text(10.0**lowest, 1.3, "the number becomes 0", fontsize=9)
     axis.set(xscale="log", yscale="log", ylim=(None, 3))
     axis.set(xlabel="size of a number, divided by the scale (log scale)")
     axis.set_ylabel("mean relative error\n(log scale)")
@@ -125,5 +126,5 @@ def error_by_block(errors: Mapping[str, Tensor], marked: int) -> Figure:
     low, high = axis.get_ylim()
     axis.set_ylim(low, high * 4)
     axis.text(marked + 0.7, high * 1.6, "block with the outlier", fontsize=9)
-    axis.legend(frameon=False, loc="center right")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.36))
     return describe(figure, f"Block {marked} of {blocks} holds an outlier. {'; '.join(words)}.")
