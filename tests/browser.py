@@ -56,8 +56,6 @@ def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
     """Run All on `lesson`; return what went wrong, and leave screenshots of the whole of it."""
     page.goto(f"http://127.0.0.1:{port}/lab/tree/{lesson}?token={TOKEN}&reset")
     page.wait_for_selector(".jp-NotebookPanel-toolbar", timeout=120_000)
-    # What runs here is not to be stored over the lesson.
-    page.route("**/api/contents/**", save_refused)
     wait_until(lambda: kernel_states(port) == ["idle"], 120, "the kernel's start")
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -94,24 +92,17 @@ def run_lesson(page, port: int, lesson: str, shots: Path) -> list[str]:
     return problems
 
 
-def save_refused(route) -> None:
-    if route.request.method == "PUT":
-        route.abort()
-    else:
-        route.continue_()
-
-
 def main(shots: str, chromium: str, *lessons: str) -> int:
     folder, port = Path(shots), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     python = str(ROOT / ".venv" / "bin" / "python")
     command = [python, "-m", "utils", "lab", "--no-browser", f"--port={port}"]
     command.append(f"--IdentityProvider.token={TOKEN}")
-    # Every cell in the page, not only those in view: what is not there cannot be checked.
     settings = folder / "settings"
-    tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
-    tracker.parent.mkdir(parents=True, exist_ok=True)
-    tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")
+    # Every cell in the page, not only those in view: what is not there cannot be checked.
+    write_settings(settings, "notebook-extension/tracker", '{"windowingMode": "none"}')
+    # What runs here must not be saved over the lesson.
+    write_settings(settings, "docmanager-extension/plugin", '{"autosave": false}')
     environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(settings.resolve())}
     server = subprocess.Popen(command, cwd=ROOT, env=environment)
     failed = False
@@ -133,6 +124,12 @@ def main(shots: str, chromium: str, *lessons: str) -> int:
         server.terminate()
         server.wait(30)
     return int(failed)
+
+
+def write_settings(folder: Path, plugin: str, text: str) -> None:
+    path = folder / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def delete(port: int, what: str) -> None:
