@@ -18,6 +18,7 @@ from utils.memory.parameters import (
     estimate_adamw_bytes,
     training_bill,
 )
+from utils.memory.plan import Plan, add_lora, checkpointed_activations, plan_training
 from utils.memory.predicted import estimate_optimizer_state
 from utils.memory.slots import parameters_without_gradient
 from utils.memory.trainer import OPTIMIZER_NAMES, estimate_trainer_state
@@ -32,8 +33,11 @@ __all__ = [
     "TIB",
     "OptimizerStateSize",
     "ParameterCount",
+    "Plan",
     "StateSize",
     "TrainingBill",
+    "add_lora",
+    "checkpointed_activations",
     "compute_optimizer_size",
     "count_parameters",
     "describe_optimizer_state",
@@ -46,6 +50,7 @@ __all__ = [
     "measure_optimizer_state",
     "mib",
     "parameters_without_gradient",
+    "plan_training",
     "size_by_state_name",
     "state_table",
     "training_bill",
