@@ -22,7 +22,7 @@ SHAPES = [(), (5,), (3, 7), (4, 2, 3), (5, 3, 3, 2), (2, 2, 3, 1, 4)]
 STEPS = 60
 
 
-def run(make, dtype=torch.float64, shapes=SHAPES):
+def run(make, dtype=torch.float64, shapes=SHAPES, scale=1.0):
     """Return the parameters after STEPS steps of gradients that differ in size from place to place."""
     torch.manual_seed(3)
     params = [nn.Parameter(torch.randn(shape, dtype=dtype)) for shape in shapes]
@@ -32,7 +32,7 @@ def run(make, dtype=torch.float64, shapes=SHAPES):
         for param in params:
             size = torch.linspace(0.01, 3.0, max(param.numel(), 1), dtype=dtype)
             drawn = torch.randn(param.shape, generator=noise, dtype=torch.float64).to(dtype)
-            param.grad = drawn * size.reshape(param.shape) * (1 + step % 3)
+            param.grad = drawn * size.reshape(param.shape) * (1 + step % 3) * scale
         optimizer.step()
     return [param.detach() for param in params], optimizer
 
@@ -56,6 +56,18 @@ def test_equal_to_torch(options):
     ours, _ = run(lambda p: Adafactor(p, convention="torch", **options))
     expected, _ = run(lambda p: torch.optim.Adafactor(p, foreach=False, **theirs))
     assert_equal(ours, expected, 1e-9)
+
+
+@pytest.mark.parametrize("eps1", [1e-3, 1e-6])
+def test_equal_where_epsilon_decides(eps1):
+    """Gradients around eps1, so that their squares lie around eps1 ** 2."""
+    ours, _ = run(lambda p: Adafactor(p, convention="torch", eps=(eps1, 1e-3)), scale=eps1)
+    theirs, _ = run(lambda p: torch.optim.Adafactor(p, eps=(eps1, 1e-3), foreach=False), scale=eps1)
+    assert_equal(ours, theirs, 1e-9)
+    options = {"relative_step": False, "lr": 0.05, "eps": (eps1**2, 1e-3)}
+    ours, _ = run(lambda p: Adafactor(p, convention="transformers", **options), scale=eps1)
+    theirs, _ = run(lambda p: TransformersAdafactor(p, **options), scale=eps1)
+    assert_equal(ours, theirs, 1e-9)
 
 
 COMBINATIONS = [
