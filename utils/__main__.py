@@ -1,6 +1,7 @@
 """The course's command line: `python -m utils COMMAND`."""
 
 import argparse
+import json
 import os
 import sys
 
@@ -85,16 +86,35 @@ def constraints() -> int:
     return 0
 
 
+def memory(given: argparse.Namespace) -> int:
+    """Say what training a model needs for weights, gradients and optimizer state, in bytes."""
+    # Reading a configuration needs no progress bar, and no warning about missing weights.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from utils import memory_command
+
+    try:
+        size = given.device_memory and memory_command.parse_size(given.device_memory)
+        result = memory_command.report(
+            given.model, given.optimizer, given.dtype, given.lora, size or None
+        )
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(result, indent=2) if given.json else memory_command.as_text(result))
+    return 0 if "fits" not in result or any(result["fits"].values()) else 1
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m utils", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(function, argument: str | None = None, **options):
+    def command(function, argument: str | None = None, **options) -> argparse.ArgumentParser:
         words = (function.__doc__ or "").partition("\n")[0]
         sub = commands.add_parser(function.__name__, help=words, description=words)
         if argument:
             sub.add_argument(argument, **options)
+        return sub
 
     command(lab)
     command(check)
@@ -102,6 +122,16 @@ def main(arguments: list[str] | None = None) -> int:
     command(reset, "lesson", help="how the lesson's file name starts, for instance 01")
     command(release, "lessons", nargs="*", help="how the file names start; all if none is given")
     command(constraints)
+    sub = command(memory, "model", help="a JSON configuration, a folder with one, or a hub id")
+    sub.add_argument(
+        "--optimizer", help="as TrainingArguments.optim spells it; several if not given"
+    )
+    sub.add_argument("--dtype", default="fp32", choices=("fp32", "bf16", "fp16"))
+    sub.add_argument(
+        "--lora", type=int, metavar="RANK", help="train LoRA matrices of this rank only"
+    )
+    sub.add_argument("--device-memory", metavar="SIZE", help="24GiB or 80GB: say whether it fits")
+    sub.add_argument("--json", action="store_true", help="print JSON in place of a table")
 
     given, rest = parser.parse_known_args(arguments)
     if rest and given.command != "lab":
@@ -115,6 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
             return release(given.lessons)
         case "check":
             return check()
+        case "memory":
+            return memory(given)
         case "progress":
             return progress()
         case _:
