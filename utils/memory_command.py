@@ -15,7 +15,6 @@ from utils.memory import (
     Plan,
     add_lora,
     count_parameters,
-    estimate_trainer_state,
     format_bytes,
     plan_training,
 )
@@ -165,9 +164,6 @@ def report(
     config = load_config(name)
     found, model = plans(config, [optimizer] if optimizer else COMMON, dtype, lora)
     counted = count_parameters(model)
-    notes = dict.fromkeys(
-        f"{o}: {note}" for o in found for note in estimate_trainer_state(model, o).notes
-    )
     result = {
         "model": type(model).__name__,
         "parameters": counted.total,
@@ -183,7 +179,7 @@ def report(
             }
             for o, p in found.items()
         },
-        "notes": list(notes),
+        "notes": [f"{o}: {note}" for o, p in found.items() for note in p.notes],
     }
     if device_memory is not None:
         result["device_memory"] = device_memory

@@ -15,7 +15,7 @@ from utils.checks.core import (
     exercise,
     require_attempt,
 )
-from utils.memory import measure_optimizer_state
+from utils.memory import GIB, measure_optimizer_state
 
 BUDGET, GOAL = 1_000_000, 0.70  # bytes of state, validation accuracy
 
@@ -89,9 +89,6 @@ def clear_difference(answer) -> str:
     return check_function(
         answer, _clear(), difference_cases(), misconceptions, hint_fits_every_case=True
     )
-
-
-GIB = 1024**3
 
 
 def _largest(

@@ -1,7 +1,7 @@
 """Does it fit? Weights, gradients, optimizer state and an allowance for activations, in bytes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ class Plan:
     gradients: int
     optimizer: int
     activations: int
+    notes: tuple[str, ...] = field(default=(), compare=False)  # of the optimizer's estimate
 
     @property
     def total(self) -> int:
@@ -37,11 +38,13 @@ def plan_training(model: nn.Module, optim: str, activations: int = 0) -> Plan:
     if activations < 0:
         raise ValueError(f"activations must be at least 0 bytes, got {activations}")
     parameters = model_parameters(model)
+    state = estimate_trainer_state(model, optim)
     return Plan(
         weights=sum(p.numel() * p.element_size() for p in parameters),
         gradients=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
-        optimizer=estimate_trainer_state(model, optim).bytes,
+        optimizer=state.bytes,
         activations=activations,
+        notes=state.notes,
     )
 
 

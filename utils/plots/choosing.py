@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from utils.memory import GIB, Plan, format_bytes
 from utils.plots.base import COLORS, describe, new_figure
 
-_MARKERS = ("o", "s", "^", "D", "v")
 _PALETTE = ("first", "row", "second", "column", "line")
 
 

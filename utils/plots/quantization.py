@@ -6,6 +6,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from utils.optimizers import nearest_code
 from utils.plots.base import COLORS, describe, new_figure
 
 _STYLES = (
@@ -73,8 +74,6 @@ def error_by_size(codebooks: Mapping[str, Tensor], lowest: int = -7) -> Figure:
     The error is the mean of |nearest code - x| / x over 200 numbers x in each sixth of a power of
     ten, for x from 10**`lowest` to 1. An error of 1 means that the number became 0.
     """
-    from utils.optimizers import nearest_code  # the pictures of other lessons need no optimizers
-
     figure, axis = new_figure(7.8, 3.4)
     words = []
     for (name, book), style in zip(codebooks.items(), _STYLES, strict=False):
