@@ -20,6 +20,12 @@ from utils.memory.parameters import (
 )
 from utils.memory.plan import Plan, add_lora, checkpointed_activations, plan_training
 from utils.memory.predicted import estimate_optimizer_state
+from utils.memory.sharded import (
+    estimate_fsdp_state,
+    estimate_zero_state,
+    rows_of_rank,
+    zero_owners,
+)
 from utils.memory.slots import parameters_without_gradient
 from utils.memory.trainer import OPTIMIZER_NAMES, estimate_trainer_state
 from utils.memory.units import GIB, KIB, MIB, TIB, format_bytes, mb, mib
@@ -43,15 +49,19 @@ __all__ = [
     "describe_optimizer_state",
     "estimate_adamw_bytes",
     "estimate_by_step",
+    "estimate_fsdp_state",
     "estimate_optimizer_state",
     "estimate_trainer_state",
+    "estimate_zero_state",
     "format_bytes",
     "mb",
     "measure_optimizer_state",
     "mib",
     "parameters_without_gradient",
     "plan_training",
+    "rows_of_rank",
     "size_by_state_name",
     "state_table",
     "training_bill",
+    "zero_owners",
 ]

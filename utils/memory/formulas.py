@@ -148,6 +148,12 @@ def bitsandbytes(
         yield "unorm_vec", 1, torch.get_default_dtype().itemsize
 
 
+def own_adamw_8bit(weight: Weight, min_8bit_size: int) -> Iterator[Entry]:
+    """Yield the state of `utils.optimizers.AdamW8bit`: bitsandbytes' layout and a step counter."""
+    yield "step", 1, step_counter_bytes()
+    yield from bitsandbytes(weight, min_8bit_size=max(min_8bit_size, 1))
+
+
 def torchao(
     weight: Weight, bits: int, block_size: int, code_map: int, amsgrad: bool = False
 ) -> Iterator[Entry]:

@@ -28,8 +28,16 @@ FORMULAS: dict[type | str, Callable[[Weight, Mapping], Iterable[Entry]]] = {
     "transformers.optimization.Adafactor": lambda w, g: formulas.transformers_adafactor(
         w, g["beta1"]
     ),
+    "utils.optimizers.adamw_8bit.AdamW8bit": lambda w, g: formulas.own_adamw_8bit(
+        w, g["min_8bit_size"]
+    ),
 }
-NOT_SHARDED = {torch.optim.Adafactor, torch.optim.Muon, "transformers.optimization.Adafactor"}
+NOT_SHARDED = {
+    torch.optim.Adafactor,
+    torch.optim.Muon,
+    "transformers.optimization.Adafactor",
+    "utils.optimizers.adamw_8bit.AdamW8bit",
+}
 # torchao's class -> bits a code, float32 values in the code map.
 TORCHAO_CODES = {"8bit": (8, 256), "4bit": (4, 16), "Fp8": (8, 0)}
 TORCHAO = {
@@ -47,9 +55,9 @@ def estimate_optimizer_state(
 
     Equal, to the byte, to `measure_optimizer_state(optimizer)` after that step. Nothing is
     allocated, and the parameters may be on the meta device. Formulas cover torch's Adam, AdamW,
-    SGD, RMSprop, Adagrad, Adafactor and Muon, transformers' Adafactor, bitsandbytes, and torchao's
-    low-bit Adam and AdamW (see `utils.memory.formulas`). Any other optimizer takes a step on empty
-    copies (`estimate_by_step`).
+    SGD, RMSprop, Adagrad, Adafactor and Muon, transformers' Adafactor, bitsandbytes, torchao's
+    low-bit Adam and AdamW, and this course's AdamW8bit (see `utils.memory.formulas`). Any other
+    optimizer takes a step on empty copies (`estimate_by_step`).
 
     State goes to the parameters that receive a gradient. Once a backward pass has run, those are
     the ones that have one. Before, they are the ones that require one, except those listed in

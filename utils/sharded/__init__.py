@@ -1,0 +1,1 @@
+"""Optimizer state over several processes: the training script, its launcher, its configurations."""
