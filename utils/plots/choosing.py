@@ -77,6 +77,11 @@ def plans(plans: Mapping[str, Plan], devices: Sequence[float]) -> Figure:
         "optimizer": COLORS["second"],
         "activations": COLORS["column"],
     }
+    parts = {
+        part: color
+        for part, color in parts.items()
+        if any(getattr(plan, part) for plan in plans.values())
+    }
     longest = max(plan.total for plan in plans.values()) / GIB
     words = []
     for place, (name, plan) in enumerate(plans.items()):
