@@ -99,12 +99,15 @@ _CONFIGURATIONS = {
 
 
 def predictions() -> list[dict]:
-    """Return, for each model, AdamW's state predicted here and by `accelerate estimate-memory`.
+    """Return, for each model, AdamW's state predicted here and by other tools, in bytes.
 
-    Of accelerate the two functions behind its command are called; both sides get the same model on
-    the meta device. `error` is accelerate's bytes over the exact ones, `time` its time over ours.
+    accelerate: what `accelerate estimate-memory` does after it has read the configuration, with its
+    own way of building the model, which unties tied weights. DeepSpeed, if it is installed: its
+    estimator's parameter count of the model on the meta device, 8 bytes each. `error` is the other
+    tool's bytes over the exact ones, `time` accelerate's time over ours; neither counts building.
     """
     import transformers
+    from accelerate import init_empty_weights
     from accelerate.commands.estimate import estimate_training_usage
     from accelerate.utils import calculate_maximum_sizes
 
@@ -115,31 +118,32 @@ def predictions() -> list[dict]:
     for name, (config, options, architecture) in _CONFIGURATIONS.items():
         made = getattr(transformers, config)(**options, architectures=[architecture])
         model = build_on_meta(made, torch.float32)
-
-        def by_accelerate(model=model):
-            size, _ = calculate_maximum_sizes(model)
-            return int(estimate_training_usage(size, "float32")["optimizer"])
-
-        theirs = by_accelerate()
-        ours = estimate_trainer_state(model, "adamw_torch").bytes
-        found = fastest_in_turns(
-            {
-                "ours": lambda m=model: estimate_trainer_state(m, "adamw_torch"),
-                "accelerate": by_accelerate,
-            },
-            3,
-        )
-        rows.append(
-            {
-                "model": name,
-                "adamw_bytes": ours,
-                "accelerate_bytes": theirs,
-                "error": theirs / ours,
-                "seconds": found["ours"],
-                "time": found["accelerate"] / found["ours"],
-            }
-        )
+        with init_empty_weights():
+            untied = getattr(transformers, architecture)(made)
+        calls = {
+            "ours": lambda m=model: estimate_trainer_state(m, "adamw_torch").bytes,
+            "accelerate": lambda m=untied: int(
+                estimate_training_usage(calculate_maximum_sizes(m)[0], "float32")["optimizer"]
+            ),
+        }
+        if deepspeed := _deepspeed_parameters():
+            calls["deepspeed"] = lambda m=model, count=deepspeed: 8 * count(m)
+        found = {tool: call() for tool, call in calls.items()}
+        seconds = fastest_in_turns(calls, 3)
+        row = {"model": name, "exact_bytes": found["ours"], "seconds": seconds["ours"]}
+        for tool in list(calls)[1:]:
+            row |= {f"{tool}_bytes": found[tool], f"{tool}_error": found[tool] / found["ours"]}
+        rows.append({**row, "accelerate_time": seconds["accelerate"] / seconds["ours"]})
     return rows
+
+
+def _deepspeed_parameters() -> Callable | None:
+    """Return DeepSpeed's function that counts parameters, or None if it is not installed."""
+    try:
+        from deepspeed.runtime.zero.stage_1_and_2 import model_to_params
+    except ImportError:
+        return None
+    return model_to_params
 
 
 def nbval(lessons: tuple[str, ...] = ("01_adamw_ema", "02_adamw_memory")) -> list[dict]:
@@ -205,7 +209,7 @@ def main(path: Path = RESULTS) -> None:
     results = {}
     for name, benchmark in (
         ("optimizers: from scratch / library", optimizers),
-        ("predicted bytes of AdamW's state: accelerate / here", predictions),
+        ("predicted bytes of AdamW's state: other tools / here", predictions),
         ("notebooks: nbval / plain execution", nbval),
     ):
         results[name] = benchmark()
