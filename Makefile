@@ -4,7 +4,7 @@ VENV := .venv/bin/python
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300
 PYTEST := $(VENV) -m pytest -n auto --maxprocesses=4 --dist=loadfile $(NBVAL)
 
-.PHONY: lab test setup notebooks check progress constraints bench
+.PHONY: lab test setup notebooks check progress constraints bench test-backends
 
 lab: setup ; @$(VENV) -m utils lab $(ARGS)
 
@@ -22,3 +22,5 @@ progress: setup ; @$(VENV) -m utils progress
 constraints: setup ; @$(VENV) -m utils constraints
 
 bench: setup ; @$(VENV) -m utils.bench
+
+test-backends: setup ; @$(VENV) -m utils.backends $(ARGS)

@@ -1,17 +1,41 @@
 """Settings of the whole suite, and a count that a skipped notebook cell cannot pass."""
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
+import pytest
+
+from utils.backends import settings_of
 from utils.environment import REPRODUCIBLE
 
 # Before any kernel or torch starts: workers and kernels inherit what is set here.
 os.environ.update(REPRODUCIBLE)
 
+_PROFILE = pytest.StashKey[Path]()
 _cells = {"passed": 0, "other": []}
 
 
 def _is_cell(nodeid: str) -> bool:
     return ".ipynb::Cell " in nodeid
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Before a notebook's kernel starts: the numeric backend of its folder."""
+    if not _is_cell(item.nodeid):
+        return
+    profile = item.config.stash.get(_PROFILE, None)
+    if profile is None:
+        profile = item.config.stash[_PROFILE] = Path(tempfile.mkdtemp(prefix="ipython-"))
+        item.config.add_cleanup(lambda: shutil.rmtree(profile, ignore_errors=True))
+    folder = item.path.parent.name
+    for variable, value in settings_of(folder, REPRODUCIBLE, profile).items():
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
 
 
 def pytest_runtest_logreport(report):
