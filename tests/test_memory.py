@@ -222,7 +222,9 @@ def test_units_say_which_megabyte():
 def test_the_rule_of_thumb_is_eight_bytes_a_parameter():
     assert estimate_adamw_bytes(65_783_042) == 526_264_336
     assert estimate_adamw_bytes(10, states=3) == 120
-    with pytest.raises(ValueError, match="num_parameters=-1"):
+    with pytest.raises(
+        ValueError, match="num_parameters must be a whole number of at least 0, got -1"
+    ):
         estimate_adamw_bytes(-1)
 
 

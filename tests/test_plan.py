@@ -75,9 +75,9 @@ def test_activations():
     # 2 layers x 5 values x 2 bytes, and two FP32 numbers for each of 7 words, for 10 tokens
     assert checkpointed_activations(2, 5, 7, 10) == 10 * (20 + 56)
     assert checkpointed_activations(2, 5, 7, 10, 4) == 10 * (40 + 56)
-    with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="tokens must be a whole number of at least 1, got 0"):
         checkpointed_activations(2, 5, 7, 0)
-    with pytest.raises(ValueError, match="activations must be at least 0"):
+    with pytest.raises(ValueError, match="activations must be a whole number of at least 0"):
         plan_training(tiny("meta"), "adafactor", -1)
     with pytest.raises(ValueError, match="no formula for optim='adam'"):
         plan_training(tiny("meta"), "adam")

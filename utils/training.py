@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, get_scheduler
 
 from utils import metrics
+from utils.require import whole_number
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,18 @@ def no_progress_bars() -> bool:
 
 
 def update_steps(examples: int, batch_size: int, epochs: int, accumulation: int = 1) -> int:
-    """Return the number of optimizer steps: an incomplete batch or window counts as one."""
+    """Return the number of optimizer steps: an incomplete batch or window counts as one.
+
+    Raises: ValueError for a number that is not whole, `examples` and `epochs` below 0, or the others
+    below 1.
+    """
+    for name, value, low in (
+        ("examples", examples, 0),
+        ("batch_size", batch_size, 1),
+        ("epochs", epochs, 0),
+        ("accumulation", accumulation, 1),
+    ):
+        whole_number(name, value, low)
     return epochs * math.ceil(math.ceil(examples / batch_size) / accumulation)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.parameter import is_lazy
 
+from utils.require import whole_number
+
 
 @dataclass(frozen=True)
 class ParameterCount:
@@ -91,13 +93,15 @@ def estimate_adamw_bytes(num_parameters: int, bytes_per_value: int = 4, states: 
     step counters (4 bytes a tensor), so it is short by 416 bytes for a model of 104 tensors.
     `states` is 3 with `amsgrad`; `bytes_per_value` is 2 for BF16 or FP16 weights, because the
     moments take the weights' dtype. Only trainable parameters count: pass
-    `count_parameters(model).trainable`. Raises ValueError for negative numbers.
+    `count_parameters(model).trainable`. Raises ValueError unless all are whole numbers of at
+    least 0.
     """
-    if min(num_parameters, bytes_per_value, states) < 0:
-        raise ValueError(
-            "counts and sizes cannot be negative: got "
-            f"num_parameters={num_parameters}, bytes_per_value={bytes_per_value}, states={states}"
-        )
+    for name, value in (
+        ("num_parameters", num_parameters),
+        ("bytes_per_value", bytes_per_value),
+        ("states", states),
+    ):
+        whole_number(name, value, 0)
     return num_parameters * states * bytes_per_value
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from utils.memory.parameters import model_parameters
 from utils.memory.trainer import estimate_trainer_state
+from utils.require import whole_number
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,7 @@ def plan_training(model: nn.Module, optim: str, activations: int = 0) -> Plan:
     device.
     Raises: ValueError for a negative allowance; otherwise as `estimate_trainer_state` does.
     """
-    if activations < 0:
-        raise ValueError(f"activations must be at least 0 bytes, got {activations}")
+    whole_number("activations", activations, 0)
     parameters = model_parameters(model)
     state = estimate_trainer_state(model, optim)
     return Plan(
@@ -56,7 +56,7 @@ def checkpointed_activations(
     One hidden state is kept for each layer and token (layers * hidden * bytes_per_value), and the
     logits of every token with their gradient in FP32 (2 * vocabulary * 4). A lower bound: one layer
     is computed again at a time and needs room, too. `tokens` are those of a whole batch.
-    Raises: ValueError for a number below 1.
+    Raises: ValueError for a number that is not whole or below 1.
     """
     given = {
         "layers": layers,
@@ -66,8 +66,7 @@ def checkpointed_activations(
         "bytes_per_value": bytes_per_value,
     }
     for name, value in given.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}")
+        whole_number(name, value)
     return tokens * (layers * hidden * bytes_per_value + 8 * vocabulary)
 
 
@@ -83,8 +82,7 @@ def add_lora(
     Raises: ValueError for a rank below 1, or if no linear layer has one of these names.
     """
     targets = tuple(targets)
-    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise ValueError(f"rank must be a whole number of at least 1, got {rank!r}")
+    whole_number("rank", rank)
     layers = [
         module
         for name, module in model.named_modules()

@@ -7,6 +7,7 @@ import torch
 
 from utils.memory.measured import OptimizerStateSize
 from utils.memory.predicted import estimate_optimizer_state
+from utils.require import whole_number
 
 Build = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
@@ -18,7 +19,7 @@ def zero_owners(sizes: Sequence[int], world_size: int) -> list[int]:
     so far (of equal ones the lowest). `sizes` are elements, in the order of the parameters.
     Raises: ValueError unless `world_size` is at least 1.
     """
-    _check_world(world_size)
+    whole_number("world_size", world_size)
     held, owners = [0] * world_size, [0] * len(sizes)
     for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         owners[place] = held.index(min(held))
@@ -30,11 +31,14 @@ def rows_of_rank(rows: int, world_size: int, rank: int) -> int:
     """Return how many of a tensor's rows FSDP2 (`fully_shard`) leaves with `rank`.
 
     Every rank is offered ceil(rows / world_size), in order, until none are left: 5 rows on 4 ranks
-    are 2, 2, 1 and 0. Raises: ValueError unless 0 <= rank < world_size.
+    are 2, 2, 1 and 0.
+    Raises: ValueError for numbers that are not whole, or unless 0 <= rank < world_size.
     """
-    _check_world(world_size)
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank must be from 0 to {world_size - 1}, got {rank!r}")
+    whole_number("world_size", world_size)
+    whole_number("rows", rows, 0)
+    whole_number("rank", rank, 0)
+    if rank >= world_size:
+        raise ValueError(f"rank must be from 0 to {world_size - 1}, got {rank}")
     each = math.ceil(rows / world_size)
     return min(max(rows - rank * each, 0), each)
 
@@ -81,8 +85,3 @@ def estimate_fsdp_state(
 
 def _estimate(share: list[torch.Tensor], build: Build) -> OptimizerStateSize:
     return estimate_optimizer_state(build(share)) if share else OptimizerStateSize(0, 0, {})
-
-
-def _check_world(world_size: int) -> None:
-    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
-        raise ValueError(f"world_size must be a whole number of at least 1, got {world_size!r}")

@@ -21,7 +21,13 @@ import math
 import torch
 from torch import Tensor
 
-from .base import CheckedOptimizer, new_step_counter, require_number, require_positive
+from .base import (
+    CheckedOptimizer,
+    new_step_counter,
+    require_floating,
+    require_number,
+    require_positive,
+)
 from .factoring import factored_second_moment, new_statistics, row_col_update_
 
 CONVENTIONS = ("transformers", "torch")
@@ -238,6 +244,9 @@ def adafactor_step(
     """
     options = {**DEFAULTS, **options, "convention": convention}
     check_adafactor_options(options)
+    require_number("step", step, low=1.0)
+    require_floating("param", param)
+    require_floating("grad", grad)
     shapes = [tuple(statistic.shape) for statistic in statistics]
     expected = [tuple(statistic.shape) for statistic in new_statistics(param)]
     if grad.shape != param.shape or shapes != expected:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import CheckedOptimizer, new_step_counter, require_number
+from .base import CheckedOptimizer, new_step_counter, require_floating, require_number
 
 
 def ema(previous, value, beta: float):
@@ -120,6 +120,9 @@ def adam_l2_step_(param, grad, first, second, step, *, weight_decay, **options) 
 
 
 def _on_copies(step_: Callable, param, grad, first, second, step, max_second, **options) -> tuple:
+    check_adam_hyperparameters(options)
+    require_floating("param", param, complex_too=True)
+    require_floating("grad", grad, complex_too=True)
     copies = [tensor.detach().clone() for tensor in (param, first, second)]
     if max_second is not None:
         copies.append(max_second.detach().clone())
@@ -144,8 +147,9 @@ def adamw_step(
 ) -> tuple[Tensor, ...]:
     """Return the new (param, first, second), and max_second as a fourth where one was given.
 
-    Formula, shapes and errors: `adamw_step_`. No argument is changed. Start from zero moments and
-    step 1.
+    Formula and shapes: `adamw_step_`. No argument is changed. Start from zero moments and step 1.
+    Raises: ValueError for unequal shapes, a step below 1 or a hyperparameter out of range; TypeError
+    for whole numbers as weights or gradients.
     """
     options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
     return _on_copies(adamw_step_, param, grad, first, second, step, max_second, **options)

@@ -23,6 +23,16 @@ def require_number(name: str, value: object, low: float = 0.0, below: float = ma
         raise ValueError(f"{name} must be a finite number {limit}, got {value!r}")
 
 
+def require_floating(name: str, tensor: Tensor, complex_too: bool = False) -> None:
+    """Return nothing if `tensor` is floating point, or with `complex_too` complex.
+
+    Raises: TypeError that names `name` and the dtype given.
+    """
+    if not (tensor.is_floating_point() or (complex_too and tensor.is_complex())):
+        kinds = "floating point or complex" if complex_too else "real floating point"
+        raise TypeError(f"{name} must be {kinds}, got {tensor.dtype}")
+
+
 def require_positive(name: str, value: object) -> None:
     """Return nothing if `value` is a finite real number above 0; otherwise raise ValueError."""
     require_number(name, value)

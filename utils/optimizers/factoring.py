@@ -7,7 +7,7 @@ Section 3 and Algorithm 4.
 import torch
 from torch import Tensor
 
-from .base import require_number
+from .base import require_floating, require_number
 
 REDUCTIONS = {"sum": torch.sum, "mean": torch.mean}
 
@@ -28,11 +28,13 @@ def row_col_update_(
 
     `squared` (..., n, m), `row` (..., n), `col` (..., m): n + m numbers stand for n * m.
     `reduction="mean"` keeps means instead of sums, as both libraries do.
-    Raises: ValueError for another reduction, for shapes that do not fit, or beta2 outside [0, 1).
+    Raises: ValueError for another reduction, for shapes that do not fit, or beta2 outside [0, 1);
+    TypeError unless `squared` is real floating point.
     Source: Algorithm 4, the lines of R and C.
     """
     reduce = _reduction(reduction)
     require_number("beta2", beta2, below=1.0)
+    require_floating("squared", squared)
     fits = squared.ndim >= 2 and row.shape == squared.shape[:-1]
     if not (fits and col.shape == squared.shape[:-2] + squared.shape[-1:]):
         shapes = [tuple(tensor.shape) for tensor in (row, col, squared)]
@@ -67,6 +69,7 @@ def factored_second_moment(
     if row.ndim < 1 or col.ndim < 1 or row.shape[:-1] != col.shape[:-1]:
         shapes = tuple(row.shape), tuple(col.shape)
         raise ValueError(f"row (..., n) and col (..., m) do not fit: {shapes[0]} and {shapes[1]}")
+    require_floating("row", row)
     floor = torch.finfo(row.dtype).tiny if floor is None else floor
     total = _reduction(reduction)(row, -1, keepdim=True).clamp(min=floor)
     return (row / total)[..., :, None] * col[..., None, :]

@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from .base import require_number
+from utils.require import whole_number
 
 BLOCK_SIZE = 256  # numbers a block, as bitsandbytes takes for optimizer states
 _SMALLEST_EXPONENT = -6  # seven powers of ten: 10**-6 ... 10**0
@@ -166,9 +166,7 @@ def _blocks(tensor: Tensor, block_size: int) -> Tensor:
 
 
 def _check_block_size(block_size: int) -> None:
-    if not isinstance(block_size, int) or isinstance(block_size, bool):
-        raise ValueError(f"block_size must be a whole number of at least 1, got {block_size!r}")
-    require_number("block_size", block_size, low=1)
+    whole_number("block_size", block_size)
 
 
 def _check_codebook(codebook: Tensor) -> None:

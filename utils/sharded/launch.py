@@ -8,6 +8,7 @@ import sys
 import psutil
 
 from utils.environment import ROOT
+from utils.require import whole_number
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
@@ -20,8 +21,7 @@ def torchrun(*arguments: str, processes: int = 2, timeout: float = 600) -> str:
     Raises: ValueError unless `processes` is at least 1; RuntimeError with the start of the
     error output if torchrun fails; TimeoutError after `timeout` seconds.
     """
-    if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
-        raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
+    whole_number("processes", processes)
     command = [*TORCHRUN, "--standalone", f"--nproc-per-node={processes}", *arguments]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
