@@ -24,6 +24,8 @@ LAB_SETTINGS = {
         "checkForUpdates": False,
     },
 }
+# Every kernel explains a NameError of cells that ran out of order.
+KERNEL_SETTINGS = {"IPKernelApp": {"extensions": ["utils.out_of_order"]}}
 
 
 class SetupError(Exception):
@@ -163,6 +165,18 @@ def pip_command(python):
     return [*command, "--constraint", "constraints.txt", "--editable", "."]
 
 
+def write_settings(environment):
+    """Write what JupyterLab and the kernels of `environment` read; what is there stays untouched."""
+    for place, settings in (
+        (("share", "jupyter", "lab", "settings", "overrides.json"), LAB_SETTINGS),
+        (("etc", "ipython", "ipython_kernel_config.json"), KERNEL_SETTINGS),
+    ):
+        path, text = environment.joinpath(*place), json.dumps(settings, indent=1)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
 def ensure(environment=ROOT / ".venv"):
     """Create or update `environment` unless its stamp says that it fits already.
 
@@ -172,6 +186,7 @@ def ensure(environment=ROOT / ".venv"):
     inside = venv_python(environment)
     version = version_of(str(inside))
     if version and stamp == fingerprint(ROOT, version):
+        write_settings(environment)
         return
     python = choose_python()
     free = shutil.disk_usage(str(ROOT)).free / 1024**3
@@ -186,9 +201,7 @@ def ensure(environment=ROOT / ".venv"):
         run([python, "-m", "venv", "--clear", str(environment)], quiet=True)
     print("Installing the course's packages into .venv: a few minutes, once.", flush=True)
     run(pip_command(inside))
-    settings = environment / "share" / "jupyter" / "lab" / "settings"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "overrides.json").write_text(json.dumps(LAB_SETTINGS, indent=1), encoding="utf-8")
+    write_settings(environment)
     done = fingerprint(ROOT, version_of(str(inside)))
     (environment / "course-stamp.json").write_text(json.dumps(done), encoding="utf-8")
 
