@@ -74,6 +74,9 @@ def reset(prefix: str) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that cannot be written to
+        print(f"Nothing was reset: {error.strerror or error}.", file=sys.stderr)
+        return 2
     print(f"Reset. Your copy is kept as {kept.relative_to(ROOT)}.")
     return 0
 

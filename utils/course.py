@@ -92,7 +92,8 @@ def reset(
     """Put back the blank form of the lesson whose name starts with `prefix`; return the kept copy.
 
     The learner's notebook is copied to the folder `keep` under a name that is not taken, first.
-    Raises ValueError unless exactly one lesson matches.
+    Raises ValueError unless exactly one lesson matches; OSError, with the notebook as it was, if the
+    disk is full or cannot be written to.
     """
     from utils.release import derive, read, write
 
@@ -106,7 +107,11 @@ def reset(
     number = 1
     while (copy := keep / f"{lesson.stem}-{number}.ipynb").exists():
         number += 1
-    shutil.copyfile(lesson, copy)
+    try:
+        shutil.copyfile(lesson, copy)
+    except OSError:
+        copy.unlink(missing_ok=True)  # half a copy is none
+        raise
     write(derive(read(matching[0])), lesson)
     return copy
 

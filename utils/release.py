@@ -219,6 +219,11 @@ def write(notebook: nbformat.NotebookNode, path: Path) -> None:
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", newline="\n", dir=path.parent, suffix=".tmp", delete=False
     ) as file:
-        nbformat.write(notebook, file)
+        try:
+            nbformat.write(notebook, file)
+            file.flush()
+        except OSError:  # a full disk: what was there stays, and half a file does not
+            os.unlink(file.name)
+            raise
     os.chmod(file.name, 0o644)
     os.replace(file.name, path)
